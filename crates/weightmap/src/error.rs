@@ -1,0 +1,552 @@
+//! What can go wrong, each fault a variant of its own.
+//!
+//! A message names the file, the tensor, what was expected and what was found, and says what to do about it.
+//! Errors are cheap to clone: all threads that wait for a shard's first touch get the same one. A message tells its cause too,
+//! so no error has a `source`: those who print the chain of sources would print the cause twice. It is a field.
+
+mod header;
+mod index;
+mod missing;
+mod quote;
+mod unknown;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use header::HeaderError;
+pub use index::{IndexError, IndexFault, ShardNameError};
+pub use missing::MissingShard;
+pub use unknown::UnknownName;
+
+pub(crate) use quote::{count, list, quote, quote_all};
+
+use crate::dtype::Dtype;
+use missing::missing_shards;
+use quote::{dtype_name, shown};
+use unknown::{did_you_mean, unknown_names};
+
+/// A `Result` whose error is an [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a checkpoint could not be opened, checked, selected from or loaded.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a call on a file.
+    #[error("{}: cannot {action}{}: {error}", shown(path), of_tensor(tensor.as_deref()))]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The tensor whose bytes were wanted, of several neighbours the first; `None` where it was about no tensor.
+        tensor: Option<String>,
+        /// What was being done, as a verb phrase: `open`, `list the directory`, `read 4096 bytes at offset 8`.
+        action: String,
+        /// The system's answer.
+        error: Arc<io::Error>,
+    },
+    /// A directory, FIFO, socket or device stands where a file was expected.
+    #[error("{}: expected a regular file, found {found}; put the file or a link to it there", shown(path))]
+    NotRegularFile {
+        /// The path that was opened.
+        path: PathBuf,
+        /// What is there, with its article: `a FIFO`, `a directory`.
+        found: &'static str,
+    },
+    /// A shard's header breaks a rule of the format.
+    #[error("{}: {fault}", shown(path))]
+    Header {
+        /// The shard.
+        path: PathBuf,
+        /// The rule and where it was broken.
+        fault: Box<HeaderError>,
+    },
+    /// An index breaks a rule of the format.
+    #[error("{}: {fault}", shown(path))]
+    Index {
+        /// The index file.
+        path: PathBuf,
+        /// All that is wrong with it.
+        fault: Box<IndexError>,
+    },
+
+    // Which files are the model.
+    /// Shards that the index names are not there.
+    #[error("{}: {}; is the download complete?{hint}", shown(path), missing_shards(missing, *shards))]
+    MissingShards {
+        /// The index file.
+        path: PathBuf,
+        /// The shards that are not there.
+        missing: Vec<MissingShard>,
+        /// How many shards the index names.
+        shards: usize,
+        /// What is there in their place, if anything is; empty or a sentence after a space.
+        hint: String,
+    },
+    /// Several things could be the model, and nothing says which one is.
+    #[error(
+        "{}: several {what} could be meant, open one by its path: {}",
+        shown(path),
+        quote_all(candidates)
+    )]
+    Ambiguous {
+        /// The directory.
+        path: PathBuf,
+        /// What they are, in the plural: `index files`.
+        what: &'static str,
+        /// Their names.
+        candidates: Vec<String>,
+    },
+    /// The directory has variants of the model, but not the one that was asked for; or none was, and there are only variants.
+    #[error("{}: no model {} here; {}", shown(path), of_variant(asked.as_deref()), other_variants(found))]
+    NoSuchVariant {
+        /// The directory.
+        path: PathBuf,
+        /// The variant that was asked for; `None` for the model without a variant.
+        asked: Option<String>,
+        /// The files of other variants, with the variant that each belongs to.
+        found: Vec<(String, Option<String>)>,
+    },
+    /// A variant was asked for by something that cannot be part of a file's name.
+    #[error(
+        "{}: {} is no name of a variant: it must be one part of a file's name, as `fp16` is",
+        shown(path),
+        quote(variant)
+    )]
+    BadVariant {
+        /// The directory.
+        path: PathBuf,
+        /// The name that was asked for.
+        variant: String,
+    },
+    /// The directory has some of the shards of a model, and no index.
+    #[error(
+        "{}: {} belongs to shards that have no index and are not all here; {}; is the download complete?",
+        shown(path), quote(example), numbers(missing, *missing_count, stray)
+    )]
+    IncompleteFamily {
+        /// The directory.
+        path: PathBuf,
+        /// The name of the first shard that is here.
+        example: String,
+        /// The first numbers that no shard has.
+        missing: Vec<u64>,
+        /// How many numbers no shard has.
+        missing_count: u64,
+        /// Numbers of shards that are here and are beyond what the names say there is.
+        stray: Vec<u64>,
+    },
+    /// The directory was written by PyTorch Distributed Checkpoint, each rank its part of each tensor.
+    #[error(
+        "{}: per-rank files of PyTorch Distributed Checkpoint (DCP), as {}, hold slices of tensors, not whole ones; \
+         consolidate them with `torch.distributed.checkpoint` first",
+        shown(path),
+        quote(example)
+    )]
+    DistributedCheckpoint {
+        /// The directory.
+        path: PathBuf,
+        /// The name of the first of the files.
+        example: String,
+    },
+    /// There is no safetensors model in the directory.
+    #[error("{}: no safetensors model here: {found}", shown(path))]
+    NoModel {
+        /// The directory.
+        path: PathBuf,
+        /// What is there instead.
+        found: String,
+    },
+    /// A hub cache says which revision is meant by something that is no revision, or one that it does not have.
+    #[error(
+        "{}: {} is no revision in `snapshots`; open one of these by its path: {}",
+        shown(path),
+        quote(revision),
+        quote_all(found)
+    )]
+    NoSuchRevision {
+        /// The file with the name of the revision.
+        path: PathBuf,
+        /// The start of its content.
+        revision: String,
+        /// The revisions in the cache.
+        found: Vec<String>,
+    },
+
+    // Shards and tensors.
+    /// A shard is not the file that was checked at its first touch: another one stands there, or it was written to since.
+    #[error("{}: changed since it was checked: {}; open the model again", shown(path), differences.join(", "))]
+    ShardChanged {
+        /// The shard.
+        path: PathBuf,
+        /// What differs between what was checked and what was found.
+        differences: Vec<String>,
+    },
+    /// The index places a tensor in a shard that does not hold it.
+    #[error(
+        "{}: the index places tensor {} in this shard, whose header does not list it; is the index of other shards? Fetch both of one revision",
+        shown(path),
+        quote(tensor)
+    )]
+    TensorNotInShard {
+        /// The shard.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+    /// Names that the index does not list.
+    #[error("{}: no tensor {}", shown(path), unknown_names(unknown))]
+    UnknownTensors {
+        /// The model's directory.
+        path: PathBuf,
+        /// The names, each with the nearest ones that there are.
+        unknown: Vec<UnknownName>,
+    },
+    /// A shard that the index does not name.
+    #[error("{}: no shard {}{}", shown(path), quote(shard), did_you_mean(nearest))]
+    UnknownShard {
+        /// The model's directory.
+        path: PathBuf,
+        /// The name that was asked for.
+        shard: String,
+        /// The nearest names that there are.
+        nearest: Vec<String>,
+    },
+
+    // Typed access.
+    /// The elements of a tensor are of another type.
+    #[error(
+        "{}: tensor {}: expected dtype {}, found {}; ask for the type that it has, or for its bytes",
+        shown(path),
+        quote(tensor),
+        dtype_name(expected),
+        dtype_name(found)
+    )]
+    DtypeMismatch {
+        /// The shard, as the index names it.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The type that was asked for.
+        expected: Dtype,
+        /// The type that the header gives.
+        found: Dtype,
+    },
+    /// A tensor does not lie at an address that its type needs.
+    #[error(
+        "{}: tensor {}: its {dtype} elements do not lie at a multiple of {alignment} bytes in the file; copy them with `to_vec`, or load with `ReadMode::Buffered`",
+        shown(path),
+        quote(tensor)
+    )]
+    Misaligned {
+        /// The shard, as the index names it.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The type of its elements.
+        dtype: Dtype,
+        /// What the address must be a multiple of, in bytes.
+        alignment: usize,
+    },
+    /// A byte of a boolean tensor is neither 0 nor 1.
+    #[error(
+        "{}: tensor {}: element {element} is {value}, where a BOOL is 0 or 1; take its bytes",
+        shown(path),
+        quote(tensor)
+    )]
+    NotBool {
+        /// The shard, as the index names it.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The first such element, counted from 0.
+        element: usize,
+        /// Its value.
+        value: u8,
+    },
+    /// The machine is big-endian, the file little-endian.
+    #[error(
+        "{}: tensor {}: its {dtype} elements are little-endian and this machine is not; copy them with `to_vec`",
+        shown(path),
+        quote(tensor)
+    )]
+    BigEndian {
+        /// The shard, as the index names it.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The type of its elements.
+        dtype: Dtype,
+    },
+
+    // Selecting and loading.
+    /// A glob of tensor names breaks the rules of globs.
+    #[error("glob {}: {reason} (at byte {position})", quote(pattern))]
+    BadPattern {
+        /// The whole pattern, as it was given.
+        pattern: String,
+        /// The byte of the pattern at which the trouble begins.
+        position: usize,
+        /// What is wrong there and, where it can be said, how to write it.
+        reason: &'static str,
+    },
+    /// A regex of tensor names is none, or needs too much memory.
+    #[error("regex {}: {reason}", quote(pattern))]
+    BadRegex {
+        /// The whole regex, as it was given.
+        pattern: String,
+        /// What is wrong; for a fault in the grammar, several lines that mark the place.
+        reason: String,
+    },
+    /// A pattern matches no tensor.
+    #[error("{}: no tensor matches {}{}", shown(path), quote(pattern), did_you_mean(nearest))]
+    NothingMatches {
+        /// The model's directory.
+        path: PathBuf,
+        /// The glob or regular expression.
+        pattern: String,
+        /// The names that look most like it.
+        nearest: Vec<String>,
+    },
+    /// Nothing is selected.
+    #[error(
+        "{}: the selection is empty; add `.all()`, names or patterns to it, or allow it with `.allow_empty()`",
+        shown(path)
+    )]
+    EmptySelection {
+        /// The model's directory.
+        path: PathBuf,
+    },
+    /// Pages of a file stay in the page cache.
+    #[error(
+        "{}: {pages} pages stay in the page cache; does a tensor or another process map the file, or is it on tmpfs?",
+        shown(path)
+    )]
+    StillCached {
+        /// The shard.
+        path: PathBuf,
+        /// The pages that stay.
+        pages: u64,
+    },
+    /// A read mode of a name that none has.
+    #[error("no read mode {}; there are auto, mapped and buffered", quote(name))]
+    UnknownReadMode {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// The system gives no threads.
+    #[error("cannot start {}: {reason}; ask for fewer with `LoadOptions::workers`, or raise the limit of processes", count(*workers as u64, "worker thread"))]
+    Threads {
+        /// How many were to be started.
+        workers: usize,
+        /// What the system says.
+        reason: String,
+    },
+    /// The load was given up before it was done.
+    #[error("the load was cancelled")]
+    Cancelled,
+}
+
+fn of_tensor(tensor: Option<&str>) -> String {
+    tensor.map_or_else(String::new, |name| format!(" for tensor {}", quote(name)))
+}
+
+fn of_variant(asked: Option<&str>) -> String {
+    asked.map_or_else(|| "without a variant".to_owned(), |variant| format!("of variant {}", quote(variant)))
+}
+
+fn other_variants(found: &[(String, Option<String>)]) -> String {
+    let files = list(found.iter().map(|(file, _)| quote(file)), found.len() as u64);
+    match found.iter().find_map(|(_, variant)| variant.as_deref()) {
+        Some(variant) => {
+            format!("found {files}; ask for a variant with `.variant({0})` (`--variant {0}`)", quote(variant))
+        }
+        None => format!("found {files}; open the model without asking for a variant"),
+    }
+}
+
+fn numbers(missing: &[u64], missing_count: u64, stray: &[u64]) -> String {
+    let absent = (missing_count > 0).then(|| format!("missing numbers: {}", list(missing, missing_count)));
+    let beyond =
+        (!stray.is_empty()).then(|| format!("numbers out of range: {}", list(stray, stray.len() as u64)));
+    absent.into_iter().chain(beyond).collect::<Vec<_>>().join("; ")
+}
+
+impl Error {
+    /// The file or directory that the error is about, where it is about one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Io { path, .. }
+            | Self::NotRegularFile { path, .. }
+            | Self::Header { path, .. }
+            | Self::Index { path, .. }
+            | Self::MissingShards { path, .. }
+            | Self::Ambiguous { path, .. }
+            | Self::NoSuchVariant { path, .. }
+            | Self::BadVariant { path, .. }
+            | Self::IncompleteFamily { path, .. }
+            | Self::DistributedCheckpoint { path, .. }
+            | Self::NoModel { path, .. }
+            | Self::NoSuchRevision { path, .. }
+            | Self::ShardChanged { path, .. }
+            | Self::TensorNotInShard { path, .. }
+            | Self::UnknownTensors { path, .. }
+            | Self::UnknownShard { path, .. }
+            | Self::NothingMatches { path, .. }
+            | Self::EmptySelection { path }
+            | Self::StillCached { path, .. }
+            | Self::DtypeMismatch { path, .. }
+            | Self::Misaligned { path, .. }
+            | Self::NotBool { path, .. }
+            | Self::BigEndian { path, .. } => Some(path),
+            Self::BadPattern { .. }
+            | Self::BadRegex { .. }
+            | Self::UnknownReadMode { .. }
+            | Self::Threads { .. }
+            | Self::Cancelled => None,
+        }
+    }
+
+    /// The tensor that the error is about, where it is about one.
+    pub fn tensor(&self) -> Option<&str> {
+        match self {
+            Self::Header { fault, .. } => fault.tensor(),
+            Self::Index { fault, .. } => fault.tensor(),
+            Self::Io { tensor, .. } => tensor.as_deref(),
+            Self::TensorNotInShard { tensor, .. }
+            | Self::DtypeMismatch { tensor, .. }
+            | Self::Misaligned { tensor, .. }
+            | Self::NotBool { tensor, .. }
+            | Self::BigEndian { tensor, .. } => Some(tensor),
+            Self::UnknownTensors { unknown, .. } => match unknown.as_slice() {
+                [one] => Some(&one.name),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The kind of error for machines: a stable name in CamelCase, explained in `docs/errors.md`. For a fault of a header or an
+    /// index it is the kind of that fault.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "Io",
+            Self::NotRegularFile { .. } => "NotRegularFile",
+            Self::Header { fault, .. } => fault.kind(),
+            Self::Index { fault, .. } => fault.kind(),
+            Self::MissingShards { .. } => "MissingShards",
+            Self::Ambiguous { .. } => "Ambiguous",
+            Self::NoSuchVariant { .. } => "NoSuchVariant",
+            Self::BadVariant { .. } => "BadVariant",
+            Self::IncompleteFamily { .. } => "IncompleteFamily",
+            Self::DistributedCheckpoint { .. } => "DistributedCheckpoint",
+            Self::NoModel { .. } => "NoModel",
+            Self::NoSuchRevision { .. } => "NoSuchRevision",
+            Self::ShardChanged { .. } => "ShardChanged",
+            Self::TensorNotInShard { .. } => "TensorNotInShard",
+            Self::UnknownTensors { .. } => "UnknownTensors",
+            Self::UnknownShard { .. } => "UnknownShard",
+            Self::DtypeMismatch { .. } => "DtypeMismatch",
+            Self::Misaligned { .. } => "Misaligned",
+            Self::NotBool { .. } => "NotBool",
+            Self::BigEndian { .. } => "BigEndian",
+            Self::BadPattern { .. } => "BadPattern",
+            Self::BadRegex { .. } => "BadRegex",
+            Self::NothingMatches { .. } => "NothingMatches",
+            Self::EmptySelection { .. } => "EmptySelection",
+            Self::StillCached { .. } => "StillCached",
+            Self::UnknownReadMode { .. } => "UnknownReadMode",
+            Self::Threads { .. } => "Threads",
+            Self::Cancelled => "Cancelled",
+        }
+    }
+
+    /// The same faults, each by itself: those of an index and missing shards come many in one error.
+    #[must_use]
+    pub fn into_each(self) -> Vec<Self> {
+        match self {
+            Self::Index { path, fault } => {
+                let alone = |fault| Self::Index { path: path.clone(), fault: Box::new(fault) };
+                fault.into_each().into_iter().map(alone).collect()
+            }
+            Self::MissingShards { path, missing, shards, hint } => {
+                let alone = |missing| Self::MissingShards {
+                    path: path.clone(),
+                    missing: vec![missing],
+                    shards,
+                    hint: hint.clone(),
+                };
+                missing.into_iter().map(alone).collect()
+            }
+            error => vec![error],
+        }
+    }
+
+    /// Whether it says something of the process and nothing of the file: it lacks permission, memory or descriptors.
+    pub(crate) fn is_of_the_process(&self) -> bool {
+        let lacks = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::OutOfMemory)
+        };
+        self.is_out_of_descriptors() || matches!(self, Self::Io { error, .. } if lacks(error))
+    }
+
+    /// Whether the process has no descriptor left, or the system.
+    pub(crate) fn is_out_of_descriptors(&self) -> bool {
+        #[cfg(unix)]
+        return matches!(self, Self::Io { error, .. } if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)));
+        #[cfg(not(unix))]
+        return false;
+    }
+
+    pub(crate) fn io(path: &Path, action: impl Into<String>, error: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), tensor: None, action: action.into(), error: Arc::new(error) }
+    }
+
+    /// The same error, said to be about a tensor.
+    pub(crate) fn about(mut self, name: &str) -> Self {
+        if let Self::Io { tensor, .. } = &mut self {
+            tensor.get_or_insert_with(|| name.to_owned());
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn io(kind: io::ErrorKind) -> Error {
+        Error::io(Path::new("x.safetensors"), "read 8 bytes", kind.into())
+    }
+
+    #[test]
+    fn what_the_process_lacks_is_told_from_what_a_file_lacks() {
+        assert!(io(io::ErrorKind::PermissionDenied).is_of_the_process());
+        assert!(io(io::ErrorKind::OutOfMemory).is_of_the_process());
+        assert!(!io(io::ErrorKind::NotFound).is_of_the_process());
+        assert!(!io(io::ErrorKind::UnexpectedEof).is_of_the_process());
+        #[cfg(unix)]
+        {
+            let error = Error::io(Path::new("x"), "open", io::Error::from_raw_os_error(libc::EMFILE));
+            assert!(error.is_of_the_process() && error.is_out_of_descriptors());
+        }
+    }
+
+    #[test]
+    fn a_read_that_fails_names_the_tensor_that_it_was_for() {
+        let error = io(io::ErrorKind::UnexpectedEof).about("a\u{1b}").about("b");
+        assert_eq!(error.tensor(), Some("a\u{1b}"));
+        let start = r#"x.safetensors: cannot read 8 bytes for tensor "a\u{1b}": "#;
+        assert!(error.to_string().starts_with(start), "{error}");
+    }
+
+    #[test]
+    fn faults_that_came_together_can_be_taken_apart() {
+        let missing = |name: &str| MissingShard { name: name.to_owned(), tensors: 1, similar: None };
+        let missing = vec![missing("a.safetensors"), missing("b.safetensors")];
+        let error = Error::MissingShards { path: "i.json".into(), missing, shards: 3, hint: String::new() };
+        let each: Vec<_> = error.into_each().iter().map(Error::to_string).collect();
+        assert!(each[0].contains("\"a.safetensors\"") && !each[0].contains("\"b.safetensors\""), "{each:?}");
+        assert_eq!(each.len(), 2);
+    }
+}
