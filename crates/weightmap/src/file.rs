@@ -1,0 +1,105 @@
+//! A regular file, opened without blocking.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::identity::FileIdentity;
+
+/// Opens `path` for reading if it is a regular file, or a link to one, and says which one it is.
+///
+/// A FIFO does not block it, a terminal does not become the process's own, and what is there is judged on the descriptor, so that nothing can be swapped in
+/// between the check and the use.
+pub(crate) fn open_regular(path: &Path) -> Result<(File, FileIdentity)> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
+    let file = options.open(path).map_err(|source| {
+        // A socket cannot be opened at all (ENXIO); Windows refuses directories. Say what is there instead.
+        match std::fs::metadata(path).ok().and_then(|metadata| irregular(&metadata)) {
+            Some(found) => Error::NotRegularFile { path: path.to_owned(), found },
+            None => Error::io(path, open_action(path, &source), source),
+        }
+    })?;
+    let metadata = file.metadata().map_err(|error| Error::io(path, "stat", error))?;
+    match irregular(&metadata) {
+        Some(found) => Err(Error::NotRegularFile { path: path.to_owned(), found }),
+        None => Ok((file, FileIdentity::of(&metadata))),
+    }
+}
+
+/// The bytes of a range of a file that was seen to have them.
+///
+/// # Errors
+/// [`io::ErrorKind::UnexpectedEof`] when the file has become shorter, [`io::ErrorKind::OutOfMemory`] when there is no memory
+/// for them.
+pub(crate) fn read_range(file: &File, range: Range<u64>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let length = usize::try_from(range.end - range.start).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    bytes.try_reserve_exact(length)?;
+    bytes.resize(length, 0);
+    read_exact_at(file, &mut bytes, range.start)?;
+    Ok(bytes)
+}
+
+/// Fills `buffer` from `offset` on; the descriptor's own position plays no part, so that threads can share it.
+///
+/// # Errors
+/// [`io::ErrorKind::UnexpectedEof`] when the file ends before the buffer is full.
+pub(crate) fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset);
+    #[cfg(not(any(unix, windows)))]
+    compile_error!("reads by position are written for Unix and Windows");
+    #[cfg(windows)]
+    {
+        let (mut rest, mut offset) = (buffer, offset);
+        while !rest.is_empty() {
+            match std::os::windows::fs::FileExt::seek_read(file, rest, offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    rest = rest.get_mut(count..).unwrap_or_default();
+                    offset = offset.saturating_add(count as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open_action(path: &Path, source: &io::Error) -> &'static str {
+    if source.kind() == io::ErrorKind::NotFound && path.is_symlink() {
+        "open (the link leads nowhere; was the cache copied without its blobs?)"
+    } else {
+        "open"
+    }
+}
+
+fn irregular(metadata: &Metadata) -> Option<&'static str> {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        return None;
+    }
+    if kind.is_dir() {
+        return Some("a directory");
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return Some("a FIFO");
+        }
+        if kind.is_socket() {
+            return Some("a socket");
+        }
+        if kind.is_char_device() || kind.is_block_device() {
+            return Some("a device");
+        }
+    }
+    Some("something else")
+}
