@@ -1,0 +1,65 @@
+//! Files that are kept open, as many as the process can spare.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::sys;
+
+/// How many descriptors of a model are kept open: at most a quarter of those that the process may have, since the rest
+/// is the caller's.
+pub(crate) fn most_descriptors() -> usize {
+    let limit = sys::descriptor_limit().map_or(64, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    (limit / 4).clamp(1, 256)
+}
+
+/// How many threads may open files at once, each for one at a time.
+pub(crate) fn most_openers() -> usize {
+    most_descriptors().div_ceil(2)
+}
+
+/// Descriptors that are kept open for reads by position, the least recently used given up first.
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    most: usize,
+    /// The most recently used last.
+    kept: Mutex<VecDeque<(u32, Arc<File>)>>,
+}
+
+impl Descriptors {
+    pub(crate) fn new() -> Self {
+        Self { most: most_descriptors(), kept: Mutex::default() }
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<Arc<File>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = kept.iter().position(|(of, _)| *of == number)?;
+        let entry = kept.remove(place)?;
+        let file = Arc::clone(&entry.1);
+        kept.push_back(entry);
+        Some(file)
+    }
+
+    pub(crate) fn keep(&self, number: u32, file: File) -> Arc<File> {
+        let file = Arc::new(file);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(of, _)| *of != number);
+        kept.push_back((number, Arc::clone(&file)));
+        while kept.len() > self.most {
+            kept.pop_front();
+        }
+        file
+    }
+
+    pub(crate) fn remove(&self, number: u32) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != number);
+    }
+
+    /// Gives all of them up; tells whether there were any.
+    pub(crate) fn clear(&self) -> bool {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let any = !kept.is_empty();
+        kept.clear();
+        any
+    }
+}
