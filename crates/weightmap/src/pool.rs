@@ -1,0 +1,252 @@
+//! The shards of a model, opened on demand and released on demand.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use dashmap::DashMap;
+use rayon::prelude::*;
+
+use crate::descriptors::Descriptors;
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::nearest::nearest;
+use crate::shard::{Checked, Shard, open_same};
+use crate::shard_name::ShardName;
+use crate::tensor_info::TensorInfo;
+
+/// What a first touch came to; all who wait for it get the same.
+type Touch = Arc<OnceLock<Result<Arc<Shard>>>>;
+
+/// The index of a checkpoint and those of its shards that have been touched.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) directory: PathBuf,
+    /// The file that the index was read from, if it was.
+    pub(crate) index_path: Option<PathBuf>,
+    pub(crate) index: Index,
+    /// By shard: the error for one that is absent, which was allowed.
+    missing: Vec<Option<Error>>,
+    max_header_bytes: u64,
+    /// How long finding the files and reading the index took.
+    pub(crate) open_seconds: f64,
+    /// The sizes of all shards' files together, once somebody has asked.
+    file_bytes: OnceLock<u64>,
+    touched: DashMap<u32, Touch>,
+    /// By shard: what its first touch learnt; kept when the shard is released.
+    checked: Vec<OnceLock<Checked>>,
+    descriptors: Descriptors,
+    /// Times that a shard's file was opened.
+    opened: AtomicU64,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        directory: PathBuf,
+        index: Index,
+        missing: Vec<Option<Error>>,
+        max_header_bytes: u64,
+    ) -> Self {
+        let checked = index.shards().iter().map(|_| OnceLock::new()).collect();
+        Self {
+            directory,
+            index_path: None,
+            index,
+            missing,
+            max_header_bytes,
+            open_seconds: 0.0,
+            file_bytes: OnceLock::new(),
+            touched: DashMap::new(),
+            checked,
+            descriptors: Descriptors::new(),
+            opened: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a shard was found absent when the model was opened.
+    pub(crate) fn is_missing(&self, number: u32) -> bool {
+        self.missing.get(number as usize).is_some_and(Option::is_some)
+    }
+
+    /// Takes over a shard that was opened before there was an index, which was made from its header.
+    pub(crate) fn adopt(&self, shard: Shard, file: Option<File>) {
+        let number = shard.number;
+        self.count_first_touch(&shard);
+        if let Some(file) = file {
+            self.descriptors.keep(number, file);
+        }
+        self.touched.insert(number, Arc::new(OnceLock::from(Ok(Arc::new(shard)))));
+    }
+
+    /// The number of the shard with this name.
+    pub(crate) fn find_shard(&self, name: &str) -> Result<u32> {
+        let shards = &self.index.shards();
+        self.index.find_shard(name).ok_or_else(|| Error::UnknownShard {
+            path: self.directory.clone(),
+            shard: name.to_owned(),
+            nearest: nearest(name, shards.iter().map(ShardName::as_str), 3)
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+        })
+    }
+
+    /// Fails for a shard that was found absent when the model was opened.
+    pub(crate) fn check_present(&self, number: u32) -> Result<()> {
+        self.missing.get(number as usize).and_then(Clone::clone).map_or(Ok(()), Err)
+    }
+
+    /// What the header of its shard tells of a tensor of the index.
+    pub(crate) fn info(&self, tensor: u32) -> Result<TensorInfo> {
+        let shard = self.shard_of(tensor)?;
+        self.info_in(&*self.shard(shard)?, tensor)
+    }
+
+    /// The shard that the index gives for a tensor.
+    ///
+    /// # Errors
+    /// [`Error::MissingShards`] when it was found absent.
+    pub(crate) fn shard_of(&self, tensor: u32) -> Result<u32> {
+        let shard = self.index.shard_of(tensor).unwrap_or(u32::MAX);
+        self.check_present(shard)?;
+        Ok(shard)
+    }
+
+    /// What the header of this shard tells of a tensor that the index places in it.
+    pub(crate) fn info_in(&self, shard: &Shard, tensor: u32) -> Result<TensorInfo> {
+        let name = self.index.name(tensor).unwrap_or_default();
+        let entry = shard
+            .header()
+            .get(name)
+            .ok_or_else(|| Error::TensorNotInShard { path: shard.path.clone(), tensor: name.to_owned() })?;
+        Ok(TensorInfo {
+            name: name.to_owned(),
+            dtype: entry.dtype.clone(),
+            shape: entry.shape.to_vec(),
+            shard: shard.name.clone(),
+            range: entry.range,
+        })
+    }
+
+    /// The bytes of all shards' files that are there; `None` if the size of one cannot be had.
+    ///
+    /// Those that have not been touched are asked for their size, without opening them, once in the life of a model.
+    pub(crate) fn file_bytes(&self) -> Option<u64> {
+        if let Some(&bytes) = self.file_bytes.get() {
+            return Some(bytes);
+        }
+        let size = |(number, name): (usize, &ShardName)| {
+            let number = u32::try_from(number).ok()?;
+            match self.checked(number) {
+                Some(checked) => Some(checked.identity.bytes),
+                None if self.is_missing(number) => Some(0),
+                None => Some(std::fs::metadata(name.path_in(&self.directory)).ok()?.len()),
+            }
+        };
+        let sizes = self.index.shards().par_iter().enumerate().map(size);
+        let bytes = sizes.try_reduce(|| 0, u64::checked_add)?;
+        Some(*self.file_bytes.get_or_init(|| bytes))
+    }
+
+    /// The shard with this number: opened, checked and mapped if this is the first touch.
+    ///
+    /// However many threads ask at once, one of them opens the file and all get what came of it. A failure is
+    /// not kept: the next call tries again.
+    pub(crate) fn shard(&self, number: u32) -> Result<Arc<Shard>> {
+        Ok(self.touch(number)?.0)
+    }
+
+    /// As [`Pool::shard`], and whether it was this very call that read and checked the header.
+    pub(crate) fn touch(&self, number: u32) -> Result<(Arc<Shard>, bool)> {
+        // The guards of the map are dropped with these statements: no lock is held over the file operations.
+        let touch = self.touched.get(&number).map(|touch| Arc::clone(&touch));
+        let touch = touch.unwrap_or_else(|| Arc::clone(&self.touched.entry(number).or_default()));
+        let mut is_first = false;
+        let result = touch.get_or_init(|| {
+            is_first = self.checked(number).is_none();
+            self.open(number).map(Arc::new)
+        });
+        match result {
+            Ok(shard) => Ok((Arc::clone(shard), is_first)),
+            Err(error) => {
+                self.touched.remove_if(&number, |_, kept| Arc::ptr_eq(kept, &touch));
+                Err(error.clone())
+            }
+        }
+    }
+
+    /// Lets go of a shard's mapping and descriptor; the mapping ends when the last tensor that lies in it is dropped.
+    /// A first touch that is under way is left alone, so that the file is not opened twice.
+    pub(crate) fn release(&self, number: u32) {
+        self.touched.remove_if(&number, |_, touch| touch.get().is_some());
+        self.descriptors.remove(number);
+    }
+
+    /// What the first touch of a shard learnt, if it has been touched.
+    pub(crate) fn checked(&self, number: u32) -> Option<&Checked> {
+        self.checked.get(number as usize)?.get()
+    }
+
+    /// A descriptor of a shard: one that is still open, or the file opened again and shown to be the same.
+    pub(crate) fn file(&self, shard: &Shard) -> Result<Arc<File>> {
+        if let Some(file) = self.descriptors.get(shard.number) {
+            return Ok(file);
+        }
+        let file = self.spare_descriptors(|| open_same(&shard.path, &shard.checked.identity))?;
+        self.opened.fetch_add(1, Relaxed);
+        Ok(self.descriptors.keep(shard.number, file))
+    }
+
+    /// A descriptor of a shard that was shown, just now, to be still the file that was checked.
+    pub(crate) fn verified_file(&self, shard: &Shard) -> Result<Arc<File>> {
+        let file = self.file(shard)?;
+        shard.verify_unchanged(&file)?;
+        Ok(file)
+    }
+
+    /// How often a shard's file was opened since the model was.
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened.load(Relaxed)
+    }
+
+    fn open(&self, number: u32) -> Result<Shard> {
+        let name = self.index.shards().get(number as usize).cloned().ok_or_else(|| Error::UnknownShard {
+            path: self.directory.clone(),
+            shard: format!("number {number}"),
+            nearest: Vec::new(),
+        })?;
+        let _span = tracing::debug_span!("first_touch", shard = name.as_str()).entered();
+        let path = name.path_in(&self.directory);
+        let before = self.checked(number);
+        let (shard, file) = self.spare_descriptors(|| match before {
+            Some(checked) => Shard::reopen(number, name.clone(), path.clone(), checked.clone()),
+            None => Shard::open(number, name.clone(), path.clone(), self.max_header_bytes),
+        })?;
+        match before {
+            Some(_) => drop(self.opened.fetch_add(1, Relaxed)),
+            None => self.count_first_touch(&shard),
+        }
+        self.descriptors.keep(number, file);
+        Ok(shard)
+    }
+
+    fn count_first_touch(&self, shard: &Shard) {
+        self.opened.fetch_add(1, Relaxed);
+        if let Some(slot) = self.checked.get(shard.number as usize) {
+            slot.get_or_init(|| shard.checked.clone());
+        }
+        tracing::debug!(tensors = shard.header().len(), bytes = shard.checked.identity.bytes, "checked");
+    }
+
+    /// Opens a file, and where the process has run out of descriptors, gives up those kept and tries again, as long as
+    /// there are any.
+    fn spare_descriptors<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match open() {
+                Err(error) if error.is_out_of_descriptors() && self.descriptors.clear() => {}
+                result => return result,
+            }
+        }
+    }
+}
