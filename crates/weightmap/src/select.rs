@@ -1,0 +1,226 @@
+//! Which tensors are wanted: by name, pattern or shard.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result, UnknownName};
+use crate::glob::{Glob, search};
+use crate::nearest::nearest;
+use crate::pool::Pool;
+use crate::tensor_info::TensorInfo;
+
+/// How many nearest names an error tells for each unknown one.
+const NEAREST: usize = 3;
+
+/// Some tensors of a model, each once, in the order in which they were asked for.
+///
+/// Every method adds to what is there: `model.select().glob("*.bias")?.names(["lm_head.weight"])?`. Names and patterns
+/// are looked up in the index alone; no shard is opened.
+#[derive(Clone)]
+#[must_use = "a selection does nothing until it is loaded"]
+pub struct Selection {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) tensors: Vec<u32>,
+    /// By tensor of the index: whether it is among `tensors`.
+    chosen: Vec<bool>,
+    allow_empty: bool,
+}
+
+impl fmt::Debug for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.selected()).finish()
+    }
+}
+
+impl Selection {
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+        let chosen = vec![false; pool.index.len()];
+        Self { pool, tensors: Vec::new(), chosen, allow_empty: false }
+    }
+
+    /// Lets patterns match nothing and the selection be loaded while it is empty; otherwise both are errors.
+    /// It holds for the calls that follow.
+    pub fn allow_empty(mut self) -> Self {
+        self.allow_empty = true;
+        self
+    }
+
+    /// Adds all tensors of the index, in its order; not those of shards that [`OpenOptions::allow_missing`] let be absent.
+    ///
+    /// [`OpenOptions::allow_missing`]: crate::OpenOptions::allow_missing
+    pub fn all(self) -> Self {
+        self.matching(|_| true).0
+    }
+
+    /// Adds the tensors of these names, in their order.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTensors`] with all names that the index does not list, and the nearest names that it does;
+    /// [`Error::MissingShards`] for a tensor of a shard that is absent.
+    pub fn names<N: AsRef<str>>(mut self, names: impl IntoIterator<Item = N>) -> Result<Self> {
+        let pool = Arc::clone(&self.pool);
+        let mut unknown = Vec::new();
+        for name in names {
+            let name = name.as_ref();
+            match pool.index.find(name) {
+                Some(tensor) => {
+                    pool.shard_of(tensor)?;
+                    self.add(tensor);
+                }
+                None => unknown.push(name.to_owned()),
+            }
+        }
+        if unknown.is_empty() { Ok(self) } else { Err(unknown_tensors(&pool, unknown)) }
+    }
+
+    /// Adds the tensors whose whole name matches a glob, in the order of the index.
+    ///
+    /// `*` stands for any characters, dots and slashes too, or none; `?` for one character; `[a-z]` for one of a class,
+    /// `[!a-z]` for one outside it; `{a,b}` for one of several patterns; `{0..15}` for a number from 0 to 15, `{00..15}`
+    /// for the same in two digits; `\` takes the next character literally.
+    ///
+    /// # Errors
+    /// [`Error::BadPattern`]; [`Error::NothingMatches`], or [`Error::MissingShards`] if all that matches is absent, unless [`Selection::allow_empty`] came before.
+    pub fn glob(self, pattern: &str) -> Result<Self> {
+        let glob = Glob::parse(pattern)?;
+        self.matching_or_error(pattern, |name| glob.is_match(name))
+    }
+
+    /// Adds the tensors in whose name a regular expression is found, anywhere unless it has anchors (`^`, `$`), in the order
+    /// of the index. The syntax is that of the crate `regex`.
+    ///
+    /// # Errors
+    /// [`Error::BadRegex`]; [`Error::NothingMatches`], or [`Error::MissingShards`] if all that matches is absent, unless [`Selection::allow_empty`] came before.
+    pub fn regex(self, pattern: &str) -> Result<Self> {
+        let regex = search(pattern)?;
+        self.matching_or_error(pattern, |name| regex.is_match(name))
+    }
+
+    /// Adds the tensors that the index places in a shard, in the order of the index.
+    ///
+    /// # Errors
+    /// [`Error::UnknownShard`] for a shard that the index does not name; [`Error::MissingShards`] for one that is absent.
+    pub fn shard(mut self, name: &str) -> Result<Self> {
+        let pool = Arc::clone(&self.pool);
+        let shard = pool.find_shard(name)?;
+        pool.check_present(shard)?;
+        for tensor in pool.index.tensors_of(shard) {
+            self.add(tensor);
+        }
+        Ok(self)
+    }
+
+    /// How many tensors are selected.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether no tensor is selected.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// The names, in the order in which they were asked for.
+    pub fn selected(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tensors.iter().map(|&tensor| self.pool.index.name(tensor).unwrap_or_default())
+    }
+
+    /// What the headers tell of the selected tensors; opens the shards concerned and reads their headers, no data.
+    ///
+    /// # Errors
+    /// Those of a shard's first touch, and [`Error::TensorNotInShard`].
+    pub fn infos(&self) -> Result<Vec<TensorInfo>> {
+        self.tensors.iter().map(|&tensor| self.pool.info(tensor)).collect()
+    }
+
+    /// Fails if nothing is selected and that was not allowed.
+    pub(crate) fn check_not_empty(&self) -> Result<()> {
+        if self.is_empty() && !self.allow_empty {
+            return Err(Error::EmptySelection { path: self.pool.directory.clone() });
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, tensor: u32) -> bool {
+        let Some(chosen) = self.chosen.get_mut(tensor as usize) else { return false };
+        if !std::mem::replace(chosen, true) {
+            self.tensors.push(tensor);
+        }
+        true
+    }
+
+    /// Adds what a predicate holds for; tells what it held for.
+    fn matching(mut self, predicate: impl Fn(&str) -> bool) -> (Self, Matched) {
+        let pool = Arc::clone(&self.pool);
+        let mut matched = Matched::default();
+        for (tensor, name) in (0..).zip(pool.index.names()) {
+            let Some(shard) = pool.index.shard_of(tensor) else { continue };
+            let is_missing = pool.is_missing(shard);
+            if is_missing && matched.absent.is_some() || !predicate(name) {
+                continue;
+            }
+            if is_missing {
+                matched.absent = Some(shard);
+            } else {
+                matched.any |= self.add(tensor);
+            }
+        }
+        (self, matched)
+    }
+
+    fn matching_or_error(self, pattern: &str, predicate: impl Fn(&str) -> bool) -> Result<Self> {
+        let allowed = self.allow_empty;
+        let (selection, Matched { any, absent }) = self.matching(predicate);
+        if any || allowed {
+            return Ok(selection);
+        }
+        let pool = &selection.pool;
+        absent.map_or(Ok(()), |shard| pool.check_present(shard))?;
+        Err(Error::NothingMatches {
+            path: pool.directory.clone(),
+            pattern: pattern.to_owned(),
+            nearest: nearest_to_pattern(pattern, pool),
+        })
+    }
+}
+
+/// What a pattern matched.
+#[derive(Default)]
+struct Matched {
+    /// Whether it matched a tensor that can be had.
+    any: bool,
+    /// The first shard that is absent and has a tensor that it matched.
+    absent: Option<u32>,
+}
+
+/// Names that begin most like the pattern, up to its first character that is not literal.
+fn nearest_to_pattern(pattern: &str, pool: &Pool) -> Vec<String> {
+    let literal = pattern.trim_start_matches('^').chars().take_while(|c| !"*?[{(\\+|".contains(*c));
+    let literal: String = literal.collect();
+    let length = literal.chars().count();
+    let mut seen = HashSet::new();
+    let heads = pool.index.names().map(|name| match name.char_indices().nth(length) {
+        Some((end, _)) => name.get(..end).unwrap_or(name),
+        None => name,
+    });
+    let heads: Vec<_> = heads.zip(pool.index.names()).filter(|(head, _)| seen.insert(*head)).collect();
+    let near = nearest(&literal, heads.iter().map(|(head, _)| *head), NEAREST);
+    near.iter()
+        .filter_map(|near| heads.iter().find(|(head, _)| head == near))
+        .map(|(_, name)| (*name).to_owned())
+        .collect()
+}
+
+/// The error that names the nearest of the index's names for each unknown one.
+pub(crate) fn unknown_tensors(pool: &Pool, unknown: Vec<String>) -> Error {
+    /// Looking for nearest names reads all names once for each unknown one.
+    const MOST_LOOKED_UP: usize = 10;
+    let unknown = unknown.into_iter().enumerate().map(|(position, name)| {
+        let near =
+            if position < MOST_LOOKED_UP { nearest(&name, pool.index.names(), NEAREST) } else { Vec::new() };
+        let nearest = near.into_iter().map(str::to_owned).collect();
+        UnknownName { name, nearest }
+    });
+    Error::UnknownTensors { path: pool.directory.clone(), unknown: unknown.collect() }
+}
