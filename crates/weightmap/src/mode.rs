@@ -1,0 +1,66 @@
+//! How tensors are read, as it is asked for and told.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// How tensors are read. All ways give the same bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ReadMode {
+    /// Chosen for each shard: [`Buffered`](Self::Buffered) on a network or user-space file system, whose faults are slow and
+    /// whose mappings are at the mercy of the network, and for a file that cannot be mapped; otherwise [`Mapped`](Self::Mapped).
+    #[default]
+    Auto,
+    /// Without a copy: tensors lie in the mapped file, and their pages are brought in in windows by `MADV_POPULATE_READ`, where
+    /// an I/O fault is an error. Linux before 5.14 and other systems lack that: there the pages are touched, after it was seen
+    /// that the file has its size.
+    Mapped,
+    /// Positioned reads into memory of the tensors' own, aligned for every element type. What happens to the file
+    /// afterwards does not concern them.
+    Buffered,
+}
+
+impl ReadMode {
+    /// The modes by name: `auto`, `mapped`, `buffered`.
+    pub const ALL: &[Self] = &[Self::Auto, Self::Mapped, Self::Buffered];
+
+    /// The name in lower case, as it is parsed and serialised.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Mapped => "mapped",
+            Self::Buffered => "buffered",
+        }
+    }
+}
+
+impl fmt::Display for ReadMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ReadMode {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let known = Self::ALL.iter().copied().find(|mode| mode.name() == name);
+        known.ok_or_else(|| Error::UnknownReadMode { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_read_by_their_names() {
+        for &mode in ReadMode::ALL {
+            assert_eq!(mode.name().parse::<ReadMode>().unwrap(), mode);
+        }
+        assert_eq!("Mapped".parse::<ReadMode>().unwrap_err().kind(), "UnknownReadMode");
+    }
+}
