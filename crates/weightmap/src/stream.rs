@@ -1,0 +1,106 @@
+//! Tensors as they are done.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+
+use crate::error::{Error, Result};
+use crate::load::{Job, LoadOptions, is_worker};
+use crate::report::LoadReport;
+use crate::select::Selection;
+use crate::tensor::Tensor;
+
+/// How many bytes workers load ahead of the consumer.
+const AHEAD_BYTES: u64 = 256 << 20;
+
+/// The tensors of a selection in the order in which they are done.
+///
+/// Workers stay at most 256 MiB, or one longer tensor, ahead of what has been taken. A tensor comes only after its file was
+/// shown to be still the one that was checked. An error is the last item, after the tensors that were done before. Dropping the stream cancels what is left and waits for the reads that are under way.
+pub struct TensorStream {
+    job: Arc<Job>,
+    tensors: Receiver<Tensor>,
+    driver: Option<JoinHandle<Result<LoadReport>>>,
+    report: Option<LoadReport>,
+}
+
+impl Selection {
+    /// Loads the selected tensors in parallel and gives each as soon as it is done, within bounded memory.
+    ///
+    /// # Errors
+    /// [`Error::EmptySelection`]; all others come as items of the stream, and are those of [`Selection::load`].
+    pub fn stream(&self) -> Result<TensorStream> {
+        self.stream_with(&LoadOptions::default())
+    }
+
+    /// As [`Selection::stream`], with options.
+    ///
+    /// # Errors
+    /// Those of [`Selection::stream`].
+    pub fn stream_with(&self, options: &LoadOptions) -> Result<TensorStream> {
+        let job = Arc::new(Job::new(self, options, AHEAD_BYTES)?);
+        let (sender, tensors) = mpsc::channel();
+        let running = Arc::clone(&job);
+        let driver = thread::Builder::new().name("weightmap-stream".into()).spawn(move || {
+            running.run(|_, tensor| {
+                // Nobody takes it if the stream was dropped, which has cancelled the job.
+                let _ = sender.send(tensor);
+            })
+        });
+        let driver = driver.map_err(|error| Error::Threads { workers: 1, reason: error.to_string() })?;
+        Ok(TensorStream { job, tensors, driver: Some(driver), report: None })
+    }
+}
+
+impl fmt::Debug for TensorStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TensorStream").field("report", &self.report).finish_non_exhaustive()
+    }
+}
+
+impl TensorStream {
+    /// What the load cost; there once the stream has ended without an error.
+    pub fn report(&self) -> Option<&LoadReport> {
+        self.report.as_ref()
+    }
+
+    /// The driver is done when it has dropped its end of the channel.
+    fn finish(&mut self) -> Option<Result<Tensor>> {
+        match self.driver.take()?.join() {
+            Ok(Ok(report)) => {
+                self.report = Some(report);
+                None
+            }
+            Ok(Err(error)) => Some(Err(error)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Iterator for TensorStream {
+    type Item = Result<Tensor>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Ok(tensor) = self.tensors.recv() else { return self.finish() };
+        let bytes = tensor.info().len_bytes();
+        self.job.gate.leave(bytes);
+        if !tensor.is_mapped() {
+            self.job.meter.let_go(bytes);
+        }
+        Some(Ok(tensor))
+    }
+}
+
+impl Drop for TensorStream {
+    fn drop(&mut self) {
+        self.job.cancel();
+        // In a progress function this is a thread that the driver waits for.
+        if let Some(driver) = self.driver.take()
+            && !is_worker()
+        {
+            // Its result is of no interest any more.
+            let _ = driver.join();
+        }
+    }
+}
