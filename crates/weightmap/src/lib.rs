@@ -1,0 +1,105 @@
+//! Opens a sharded safetensors checkpoint as one model, loads exactly the tensors that a process needs, in parallel, and reports
+//! what that cost.
+//!
+//! ```
+//! # let checkpoint = weightmap_testkit::Llama::tiny().checkpoint().temp();
+//! # let path = checkpoint.path();
+//! use weightmap::{LoadOptions, ReadMode, ShardedModel};
+//!
+//! // Reads the index; no shard is opened yet.
+//! let model = ShardedModel::open(path)?;
+//! println!("{} tensors in {} shards", model.len(), model.shards().len());
+//!
+//! // Opens and checks the shards concerned, and reads the bytes of these tensors and no others.
+//! let layer = model.select().glob("model.layers.{0..1}.mlp.*")?.names(["model.norm.weight"])?;
+//! let loaded = layer.load()?;
+//! for tensor in loaded.tensors() {
+//!     println!("{} {} {:?} {} bytes", tensor.name(), tensor.dtype(), tensor.shape(), tensor.bytes().len());
+//! }
+//! // What it cost: bytes asked for and bytes read, page faults, pages that were in the cache.
+//! println!("{}", loaded.report());
+//!
+//! // As they are done, into memory of their own.
+//! for tensor in layer.stream_with(&LoadOptions::default().mode(ReadMode::Buffered))? {
+//!     let tensor = tensor?;
+//!     assert!(!tensor.is_mapped());
+//! }
+//! # Ok::<(), weightmap::Error>(())
+//! ```
+//!
+//! # The tour
+//! - [`ShardedModel`] is the model. It tells what there is ([`names`](ShardedModel::names), [`tensor`](ShardedModel::tensor)), gives
+//!   bytes without a copy ([`view`](ShardedModel::view)), and starts a [`Selection`] ([`select`](ShardedModel::select)).
+//! - [`Selection`] is what is wanted: names, globs, regular expressions, shards. It is loaded at once
+//!   ([`load`](Selection::load)) or as a [`TensorStream`] ([`stream`](Selection::stream)); [`LoadOptions`] say how.
+//! - [`Tensor`] and [`TensorView`] give bytes, and typed slices that are checked for dtype and alignment.
+//! - [`LoadReport`] is the account of a load.
+//! - [`check`] compares a whole checkpoint with itself.
+//! - [`Index`] and [`Header`] are the parsers, which know no files.
+//!
+//! # Features
+//! `half` (on by default): typed access to F16 and BF16 tensors as `half::f16` and `half::bf16`.
+
+mod dtype;
+mod identity;
+mod error;
+mod warning;
+
+mod names;
+mod glob;
+mod nearest;
+mod extent;
+
+mod file;
+mod header;
+mod options;
+mod shard_name;
+mod index;
+mod layout;
+
+mod mmap;
+mod sys;
+mod shard;
+mod descriptors;
+
+mod tensor_info;
+mod buffer;
+mod element;
+mod tensor;
+mod pool;
+mod select;
+
+mod mode;
+mod report;
+mod gate;
+mod meter;
+mod read;
+mod load;
+mod stream;
+
+mod model;
+mod check;
+
+pub use check::{Check, check};
+pub use dtype::Dtype;
+pub use element::Element;
+pub use error::{
+    Error, HeaderError, IndexError, IndexFault, MissingShard, Result, ShardNameError, UnknownName,
+};
+pub use header::{Header, HeaderEntry};
+pub use index::Index;
+pub use load::{LoadOptions, Loaded};
+pub use mode::ReadMode;
+pub use model::ShardedModel;
+pub use options::OpenOptions;
+pub use report::{LoadReport, ShardRow, Stages, WorkerRow};
+pub use select::Selection;
+pub use shard_name::ShardName;
+pub use stream::TensorStream;
+pub use tensor::{Tensor, TensorView};
+pub use tensor_info::TensorInfo;
+pub use warning::Warning;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
