@@ -1,0 +1,79 @@
+//! The arguments that say which tensors are wanted.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use weightmap::{Selection, ShardedModel};
+
+/// Which tensors are wanted: the union of all that is given, names first, then globs, then regular expressions. All
+/// tensors where nothing is given.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct SelectArgs {
+    /// Tensors whose whole name matches: * any characters, ? one, [a-z], {a,b}, {0..15}; can be repeated
+    #[arg(long = "select", value_name = "GLOB")]
+    pub globs: Vec<String>,
+    /// Tensors in whose name this regular expression is found; can be repeated
+    #[arg(long = "regex", value_name = "RE")]
+    pub regexes: Vec<String>,
+    /// Tensors named in a file, one a line, blank lines apart; - is the standard input
+    #[arg(long, value_name = "FILE")]
+    pub names: Option<PathBuf>,
+    /// Accept patterns that match nothing
+    #[arg(long)]
+    pub allow_empty: bool,
+}
+
+impl SelectArgs {
+    /// Whether anything narrows the selection.
+    pub fn is_given(&self) -> bool {
+        !self.globs.is_empty() || !self.regexes.is_empty() || self.names.is_some()
+    }
+
+    /// Reads the file of names: once, since the standard input cannot be read again.
+    pub(crate) fn read(&self) -> Result<Wanted<'_>> {
+        let names = self.names.as_deref().map(read_names).transpose()?.unwrap_or_default();
+        Ok(Wanted { args: self, names })
+    }
+}
+
+/// What is wanted of any model.
+pub(crate) struct Wanted<'a> {
+    args: &'a SelectArgs,
+    names: Vec<String>,
+}
+
+impl Wanted<'_> {
+    /// Looks the wanted tensors up in a model.
+    pub(crate) fn of(&self, model: &ShardedModel) -> Result<Selection> {
+        let Self { args, names } = self;
+        if !args.is_given() {
+            // A checkpoint without tensors is legal, and all of it can be had.
+            return Ok(model.select().allow_empty().all());
+        }
+        let empty = model.select();
+        let mut selection = if args.allow_empty { empty.allow_empty() } else { empty };
+        selection = selection.names(names)?;
+        for glob in &args.globs {
+            selection = selection.glob(glob)?;
+        }
+        for regex in &args.regexes {
+            selection = selection.regex(regex)?;
+        }
+        if selection.is_empty() && !args.allow_empty {
+            bail!("no tensor is selected: the file of --names has no name in it; --allow-empty accepts that");
+        }
+        Ok(selection)
+    }
+}
+
+fn read_names(file: &Path) -> Result<Vec<String>> {
+    let text = if file == Path::new("-") {
+        io::read_to_string(io::stdin()).context("--names -: cannot read the standard input")?
+    } else {
+        std::fs::read_to_string(file).with_context(|| format!("--names: cannot read {}", file.display()))?
+    };
+    // Some editors begin a file with a byte order mark.
+    let text = text.trim_start_matches('\u{feff}');
+    Ok(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect())
+}
