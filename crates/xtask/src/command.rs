@@ -1,0 +1,86 @@
+//! Calls of cargo, from the root of the workspace, each shown before it runs.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// Runs cargo with these arguments, which are separated by spaces.
+pub(crate) fn cargo(arguments: &str) -> Result<()> {
+    cargo_with(&[], arguments)
+}
+
+/// Runs cargo with these variables added to its environment.
+pub(crate) fn cargo_with(variables: &[(&str, &str)], arguments: &str) -> Result<()> {
+    let shown = shown(variables, arguments);
+    println!("$ {shown}");
+    let status = command(arguments)
+        .envs(variables.iter().copied())
+        .status()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    ensure!(status.success(), "`{shown}` ended with {status}");
+    Ok(())
+}
+
+/// What cargo prints on its standard output for these arguments; what it prints beside that is for the error.
+pub(crate) fn cargo_output(arguments: &str) -> Result<String> {
+    let shown = shown(&[], arguments);
+    let output = command(arguments).output().with_context(|| format!("cannot start `{shown}`"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{shown}` ended with {}\n{}", output.status, said.trim_end());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether cargo has this subcommand here.
+pub(crate) fn has_subcommand(name: &str) -> bool {
+    command(&format!("{name} --version")).output().is_ok_and(|output| output.status.success())
+}
+
+fn command(arguments: &str) -> Command {
+    // The cargo that runs this program, which is not always the first one in PATH.
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(program);
+    command.args(arguments.split_whitespace()).current_dir(root());
+    command
+}
+
+fn shown(variables: &[(&str, &str)], arguments: &str) -> String {
+    let variables: String = variables.iter().map(|(name, value)| format!("{name}=\"{value}\" ")).collect();
+    format!("{variables}cargo {arguments}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_holds_the_lock_file() {
+        assert!(root().join("Cargo.lock").is_file());
+    }
+
+    #[test]
+    fn a_command_is_shown_as_it_would_be_typed() {
+        assert_eq!(shown(&[("A", "b c")], "doc --no-deps"), "A=\"b c\" cargo doc --no-deps");
+    }
+
+    #[test]
+    fn a_failure_names_the_command() {
+        let error = cargo_output("no-such-subcommand-at-all --x").unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("`cargo no-such-subcommand-at-all --x` ended with"), "{error}");
+        assert!(error.contains("no such command"), "{error}");
+    }
+
+    #[test]
+    fn a_subcommand_that_is_absent_is_not_had() {
+        assert!(has_subcommand("tree"));
+        assert!(!has_subcommand("no-such-subcommand-at-all"));
+    }
+}
