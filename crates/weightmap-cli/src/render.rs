@@ -93,10 +93,6 @@ impl Page<'_> {
         })
     }
 
-    /// Rows in aligned columns. On a terminal that is too narrow for the widest one, each row becomes a
-    /// line with its first cell and the other cells below; nothing is ever cut.
-    ///
-    /// The rows are made twice, once to be measured, so that any number of them needs no memory.
     /// Whether people read it, as far as can be told.
     pub(crate) fn is_terminal(&self) -> bool {
         self.columns.is_some()
@@ -113,6 +109,10 @@ impl Page<'_> {
         Ok(())
     }
 
+    /// Rows in aligned columns. On a terminal that is too narrow for the widest one, each row becomes a
+    /// line with its first cell and the other cells below; nothing is ever cut.
+    ///
+    /// The rows are made twice, once to be measured, so that any number of them needs no memory.
     pub(crate) fn table<const N: usize>(
         &mut self,
         indent: usize,
