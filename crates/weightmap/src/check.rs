@@ -5,9 +5,9 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result, quote};
-use crate::load::{default_workers, with_threads};
 use crate::model::ShardedModel;
 use crate::options::OpenOptions;
+use crate::threads::{default_workers, with_threads};
 use crate::warning::Warning;
 
 /// What [`check`] found.
@@ -34,9 +34,9 @@ impl Check {
 /// Opens every shard, reads its header, and compares index, headers and files. It reads no tensor data.
 ///
 /// # Errors
-/// [`Error::Io`] when nothing is at `path`, or when the process lacks the permission, the memory or the descriptors to open it:
-/// then what is to be checked cannot be seen. All that is wrong with a checkpoint is a fault, and so is a shard among others
-/// that cannot be opened.
+/// [`Error::Io`] when nothing is at `path`, or when the process lacks the permission, the memory or the
+/// descriptors to open it: then what is to be checked cannot be seen. All that is wrong with a checkpoint is
+/// a fault, and so is a shard among others that cannot be opened.
 pub fn check(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Check> {
     let path = path.as_ref();
     std::fs::metadata(path).map_err(|error| Error::io(path, "open", error))?;
@@ -113,7 +113,8 @@ impl ShardedModel {
         part
     }
 
-    /// `total_size` is advisory: nothing is computed from it, but it tells of an index that is not of these shards.
+    /// `total_size` is advisory: nothing is computed from it, but it tells of an index that is not of these
+    /// shards.
     fn check_total_size(&self, listed_bytes: u64) -> Option<Warning> {
         let stated = self.index().total_size()?;
         let file = self.index_path()?;

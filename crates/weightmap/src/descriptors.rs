@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::error::Result;
 use crate::sys;
 
-/// How many descriptors of a model are kept open: at most a quarter of those that the process may have, since the rest
-/// is the caller's.
-pub(crate) fn most_descriptors() -> usize {
+/// How many descriptors of a model are kept open: at most a quarter of those that the process may have, since
+/// the rest is the caller's.
+fn most_descriptors() -> usize {
     let limit = sys::descriptor_limit().map_or(64, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     (limit / 4).clamp(1, 256)
 }
@@ -55,8 +56,19 @@ impl Descriptors {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != number);
     }
 
+    /// Opens a file, and where the process has run out of descriptors, gives up those kept and tries again,
+    /// as long as there are any.
+    pub(crate) fn spare<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match open() {
+                Err(error) if error.is_out_of_descriptors() && self.clear() => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Gives all of them up; tells whether there were any.
-    pub(crate) fn clear(&self) -> bool {
+    fn clear(&self) -> bool {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let any = !kept.is_empty();
         kept.clear();

@@ -1,5 +1,5 @@
-//! Opens a sharded safetensors checkpoint as one model, loads exactly the tensors that a process needs, in parallel, and reports
-//! what that cost.
+//! Opens a sharded safetensors checkpoint as one model, loads exactly the tensors that a process needs, in
+//! parallel, and reports what that cost.
 //!
 //! ```
 //! # let checkpoint = weightmap_testkit::Llama::tiny().checkpoint().temp();
@@ -71,6 +71,7 @@ mod select;
 
 mod mode;
 mod report;
+mod threads;
 mod gate;
 mod meter;
 mod read;

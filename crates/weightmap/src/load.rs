@@ -6,7 +6,7 @@ mod options;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-pub(crate) use job::{Job, default_workers, is_worker, with_threads};
+pub(crate) use job::Job;
 pub use options::LoadOptions;
 
 use crate::error::{Error, Result};
@@ -54,8 +54,9 @@ impl Selection {
     /// Loads the selected tensors in parallel; they come in the order in which they were asked for.
     ///
     /// # Errors
-    /// [`Error::EmptySelection`]; those of a shard's first touch; [`Error::TensorNotInShard`]; [`Error::ShardChanged`]
-    /// when a file is not as it was when it was checked, also when that happens while it is read; [`Error::Io`].
+    /// [`Error::EmptySelection`]; those of a shard's first touch; [`Error::TensorNotInShard`];
+    /// [`Error::ShardChanged`] when a file is not as it was when it was checked, also when that happens while
+    /// it is read; [`Error::Io`].
     pub fn load(&self) -> Result<Loaded> {
         self.load_with(&LoadOptions::default())
     }

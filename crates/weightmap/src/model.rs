@@ -1,12 +1,11 @@
 //! A sharded checkpoint, opened as one model.
 
 use std::fmt;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::descriptors::most_descriptors;
+use crate::descriptors::Descriptors;
 use crate::error::{Error, Result};
 use crate::file::open_regular;
 use crate::header::Header;
@@ -24,22 +23,22 @@ use crate::warning::Warning;
 
 /// A checkpoint of one or many safetensors files, opened as one model.
 ///
-/// Opening reads the index. A shard is opened, checked and mapped when its first tensor is needed, once, however many
-/// threads ask. A model is cheap to clone, and its clones share their shards.
+/// Opening reads the index. A shard is opened, checked and mapped when its first tensor is needed, once,
+/// however many threads ask. A model is cheap to clone, and its clones share their shards.
 ///
 /// # Files that change
-/// Mapped bytes are those of the file: they are what was checked as long as nobody writes to the file or cuts it short while a
-/// [`TensorView`] or a mapped [`Tensor`](crate::Tensor) is alive. Replacing a file by renaming another over it does bytes that
-/// are mapped no harm; a load that has to open the file again gives [`Error::ShardChanged`]. What the library does about
-/// the rest:
+/// Mapped bytes are those of the file: they are what was checked as long as nobody writes to the file or cuts
+/// it short while a [`TensorView`] or a mapped [`Tensor`](crate::Tensor) is alive. Replacing a file by
+/// renaming another over it does bytes that are mapped no harm; a load that has to open the file again gives
+/// [`Error::ShardChanged`]. What the library does about the rest:
 /// - its own reads raise no signal: pages are brought in by calls that give an error. Where the system lacks these (Linux before
 ///   5.14, and other systems) `Mapped` touches pages just after the file was seen to have its size, which leaves a moment;
 /// - a load ends by showing that no file has changed since it was checked, or fails with [`Error::ShardChanged`];
 /// - [`ReadMode::Buffered`](crate::ReadMode::Buffered) gives tensors in memory of their own, which no later change can reach.
 ///
-/// What it cannot do: a writer that puts the old time of modification back is not seen. When a file is cut while a mapped
-/// tensor is alive, touching the part that is gone ends the process with a signal (`SIGBUS`). Use `Buffered` where that cannot
-/// be ruled out.
+/// What it cannot do: a writer that puts the old time of modification back is not seen. When a file is cut
+/// while a mapped tensor is alive, touching the part that is gone ends the process with a signal (`SIGBUS`).
+/// Use `Buffered` where that cannot be ruled out.
 #[derive(Clone)]
 pub struct ShardedModel {
     pool: Arc<Pool>,
@@ -49,12 +48,13 @@ pub struct ShardedModel {
 impl ShardedModel {
     /// Opens a directory, an index file, a single safetensors file or a snapshot of the hub's cache.
     ///
-    /// A directory that has an index is listed once, and the index is read, nothing else. Of several candidates the index wins;
-    /// `docs/format.md` has the order, and [`warnings`](Self::warnings) tells what was passed over.
+    /// A directory that has an index is listed once, and the index is read, nothing else. Of several
+    /// candidates the index wins; `docs/format.md` has the order, and [`warnings`](Self::warnings) tells what
+    /// was passed over.
     ///
     /// # Errors
-    /// When there is no model, or more than one; when the index breaks a rule, with all its faults at once; when shards
-    /// are absent, with all of them at once; when a single file's header breaks a rule.
+    /// When there is no model, or more than one; when the index breaks a rule, with all its faults at once;
+    /// when shards are absent, with all of them at once; when a single file's header breaks a rule.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         OpenOptions::default().open(path)
     }
@@ -104,7 +104,8 @@ impl ShardedModel {
         self.pool.index.find(name).is_some()
     }
 
-    /// What was accepted when the model was opened and somebody should know of: files passed over, a stale index.
+    /// What was accepted when the model was opened and somebody should know of: files passed over, a stale
+    /// index.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
@@ -117,9 +118,9 @@ impl ShardedModel {
         self.pool.info(self.find(name)?)
     }
 
-    /// The bytes of a tensor where they lie in the mapped file; nothing is read until they are touched. What is not in the page
-    /// cache is then fetched by page faults and read-ahead, which can be slow and fetch megabytes around it; a
-    /// [`Selection`] of the one tensor loads it without that.
+    /// The bytes of a tensor where they lie in the mapped file; nothing is read until they are touched. What
+    /// is not in the page cache is then fetched by page faults and read-ahead, which can be slow and fetch
+    /// megabytes around it; a [`Selection`] of the one tensor loads it without that.
     ///
     /// # Errors
     /// Those of [`tensor`](Self::tensor), and [`Error::Io`] when the file cannot be mapped.
@@ -142,8 +143,9 @@ impl ShardedModel {
         Ok(Arc::clone(self.pool.shard(self.present(shard)?)?.header()))
     }
 
-    /// Lets go of a shard's mapping and descriptor. The mapping ends when the last tensor that lies in it is dropped. When the
-    /// shard is needed again, it is opened again, and must be the same file (device, inode, size, time of modification).
+    /// Lets go of a shard's mapping and descriptor. The mapping ends when the last tensor that lies in it is
+    /// dropped. When the shard is needed again, it is opened again, and must be the same file (device, inode,
+    /// size, time of modification).
     ///
     /// # Errors
     /// [`Error::UnknownShard`].
@@ -152,12 +154,13 @@ impl ShardedModel {
         Ok(())
     }
 
-    /// Drops all shards from the page cache and verifies that they are out, so that what follows is cold. All shards are
-    /// released first, and all that can be dropped are; pages that another process maps, or a tensor of this one, stay and make it fail.
+    /// Drops all shards from the page cache and verifies that they are out, so that what follows is cold. All
+    /// shards are released first, and all that can be dropped are; pages that another process maps, or a
+    /// tensor of this one, stay and make it fail.
     ///
     /// # Errors
-    /// [`Error::StillCached`] for the first shard of which a page stays; [`Error::Io`] where the system cannot drop pages
-    /// or cannot tell.
+    /// [`Error::StillCached`] for the first shard of which a page stays; [`Error::Io`] where the system
+    /// cannot drop pages or cannot tell.
     pub fn evict(&self) -> Result<()> {
         let present = || (0..).zip(self.shards()).filter(|(number, _)| !self.pool.is_missing(*number));
         present().for_each(|(number, _)| self.pool.release(number));
@@ -198,7 +201,8 @@ impl OpenOptions {
     /// # Errors
     /// Those of [`ShardedModel::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<ShardedModel> {
-        // Shards are opened later, when the process may have gone to another directory. Links are left as they are.
+        // Shards are opened later, when the process may have gone to another directory. Links are left as
+        // they are.
         let path = path.as_ref();
         let path = &std::path::absolute(path).map_err(|error| Error::io(path, "open", error))?;
         let _span = tracing::debug_span!("open", ?path).entered();
@@ -206,7 +210,8 @@ impl OpenOptions {
         let Layout { dir, origin, warnings } = Layout::resolve(path, self)?;
         let mut pool = match origin {
             Origin::Indexed { path, index, missing } => {
-                let mut pool = Pool::new(dir, index, missing, self.max_header_bytes);
+                let descriptors = Descriptors::new();
+                let mut pool = Pool::new(dir, index, missing, self.max_header_bytes, descriptors);
                 pool.index_path = Some(path);
                 pool
             }
@@ -219,29 +224,24 @@ impl OpenOptions {
 
     /// Without an index the headers tell the names, so all shards are touched at once.
     fn open_without_index(&self, directory: PathBuf, names: &[ShardName]) -> Result<Pool> {
-        let most = most_descriptors();
-        let mut opened: Vec<(Shard, Option<File>)> = Vec::with_capacity(names.len());
-        for (number, name) in (0..).zip(names) {
-            let open = || Shard::open(number, name.clone(), name.path_in(&directory), self.max_header_bytes);
-            let (shard, file) = match open() {
-                Err(error) if error.is_out_of_descriptors() => {
-                    opened.iter_mut().for_each(|(_, file)| *file = None);
-                    open()?
-                }
-                result => result?,
-            };
-            opened.push((shard, (opened.len() < most).then_some(file)));
-        }
-        let tensors = opened.iter().map(|(shard, _)| {
+        let descriptors = Descriptors::new();
+        let open = |(number, name): (u32, &ShardName)| {
+            let path = name.path_in(&directory);
+            let limit = self.max_header_bytes;
+            let (shard, file) =
+                descriptors.spare(|| Shard::open(number, name.clone(), path.clone(), limit))?;
+            descriptors.keep(number, file);
+            Ok(shard)
+        };
+        let opened = (0..).zip(names).map(open).collect::<Result<Vec<_>>>()?;
+        let tensors = opened.iter().map(|shard| {
             (shard.name.clone(), shard.header().iter().map(|entry| entry.name).collect::<Vec<_>>())
         });
         let index = Index::from_tensors(tensors)
             .map_err(|fault| Error::Index { path: directory.clone(), fault: Box::new(fault) })?;
         let missing = vec![None; names.len()];
-        let pool = Pool::new(directory, index, missing, self.max_header_bytes);
-        for (shard, file) in opened {
-            pool.adopt(shard, file);
-        }
+        let pool = Pool::new(directory, index, missing, self.max_header_bytes, descriptors);
+        opened.into_iter().for_each(|shard| pool.adopt(shard));
         Ok(pool)
     }
 }
@@ -255,8 +255,8 @@ fn evict(path: &Path) -> Result<()> {
         Some(0) => Ok(()),
         Some(pages) => Err(Error::StillCached { path: path.to_owned(), pages }),
         None => {
-            let source = std::io::ErrorKind::Unsupported.into();
-            Err(Error::io(path, "tell which pages are in the page cache", source))
+            let error = std::io::ErrorKind::Unsupported.into();
+            Err(Error::io(path, "tell which pages are in the page cache", error))
         }
     }
 }

@@ -9,15 +9,16 @@ const CANDIDATES: usize = 100;
 /// in proportion to its square.
 const MAX_LEN: usize = 256;
 
-/// The names most like `wanted`, at most `most` of them, the nearest first; of two as near, the earlier first.
+/// The names most like `wanted`, at most `most` of them, the nearest first; of two as near, the earlier
+/// first.
 ///
 /// The measure is how many characters must be inserted, deleted, replaced or swapped with their neighbour,
-/// upper and lower case alike. A name further away than half of the longer one's length is left out, unless it
-/// contains `wanted` as it stands.
+/// upper and lower case alike. A name further away than half of the longer one's length is left out, unless
+/// it contains `wanted` as it stands.
 ///
 /// Only the [`CANDIDATES`] of the lowest [`Letters::bound`] are compared exactly, so that the time is in
 /// proportion to the bytes of all names.
-pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
+pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, most: usize) -> Vec<String> {
     let wanted = head(wanted);
     let letters = Letters::of(wanted);
     let hopeful = |distance: usize, name: &str| {
@@ -41,7 +42,7 @@ pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, mo
     let exact = best.into_iter().map(|(_, order, name)| (distance(name), order, name));
     let mut near: Vec<_> = exact.filter(|&(distance, _, name)| hopeful(distance, head(name))).collect();
     near.sort_unstable();
-    near.into_iter().take(most).map(|(.., name)| name).collect()
+    near.into_iter().take(most).map(|(.., name)| name.to_owned()).collect()
 }
 
 /// The part of a name that is looked at.
@@ -71,8 +72,8 @@ impl Letters {
     }
 }
 
-/// The bytes of a text as numbers below 128. Bit 5 tells upper from lower case, and is set in digits and dots;
-/// the few other signs that it confuses make the bound lower, not wrong.
+/// The bytes of a text as numbers below 128. Bit 5 tells upper from lower case, and is set in digits and
+/// dots; the few other signs that it confuses make the bound lower, not wrong.
 fn letters(text: &str) -> impl Iterator<Item = usize> {
     text.bytes().map(|byte| usize::from((byte | 0b10_0000) & 0b111_1111))
 }
@@ -100,7 +101,7 @@ mod tests {
     }
 
     fn first(wanted: &str) -> Option<String> {
-        nearest(wanted, model().iter().map(String::as_str), 3).first().map(|&name| name.into())
+        nearest(wanted, model().iter().map(String::as_str), 3).into_iter().next()
     }
 
     #[track_caller]

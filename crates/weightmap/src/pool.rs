@@ -47,6 +47,7 @@ impl Pool {
         index: Index,
         missing: Vec<Option<Error>>,
         max_header_bytes: u64,
+        descriptors: Descriptors,
     ) -> Self {
         let checked = index.shards().iter().map(|_| OnceLock::new()).collect();
         Self {
@@ -59,7 +60,7 @@ impl Pool {
             file_bytes: OnceLock::new(),
             touched: DashMap::new(),
             checked,
-            descriptors: Descriptors::new(),
+            descriptors,
             opened: AtomicU64::new(0),
         }
     }
@@ -70,12 +71,9 @@ impl Pool {
     }
 
     /// Takes over a shard that was opened before there was an index, which was made from its header.
-    pub(crate) fn adopt(&self, shard: Shard, file: Option<File>) {
+    pub(crate) fn adopt(&self, shard: Shard) {
         let number = shard.number;
         self.count_first_touch(&shard);
-        if let Some(file) = file {
-            self.descriptors.keep(number, file);
-        }
         self.touched.insert(number, Arc::new(OnceLock::from(Ok(Arc::new(shard)))));
     }
 
@@ -85,10 +83,7 @@ impl Pool {
         self.index.find_shard(name).ok_or_else(|| Error::UnknownShard {
             path: self.directory.clone(),
             shard: name.to_owned(),
-            nearest: nearest(name, shards.iter().map(ShardName::as_str), 3)
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            nearest: nearest(name, shards.iter().map(ShardName::as_str), 3),
         })
     }
 
@@ -131,7 +126,8 @@ impl Pool {
 
     /// The bytes of all shards' files that are there; `None` if the size of one cannot be had.
     ///
-    /// Those that have not been touched are asked for their size, without opening them, once in the life of a model.
+    /// Those that have not been touched are asked for their size, without opening them, once in the life of a
+    /// model.
     pub(crate) fn file_bytes(&self) -> Option<u64> {
         if let Some(&bytes) = self.file_bytes.get() {
             return Some(bytes);
@@ -176,8 +172,8 @@ impl Pool {
         }
     }
 
-    /// Lets go of a shard's mapping and descriptor; the mapping ends when the last tensor that lies in it is dropped.
-    /// A first touch that is under way is left alone, so that the file is not opened twice.
+    /// Lets go of a shard's mapping and descriptor; the mapping ends when the last tensor that lies in it is
+    /// dropped. A first touch that is under way is left alone, so that the file is not opened twice.
     pub(crate) fn release(&self, number: u32) {
         self.touched.remove_if(&number, |_, touch| touch.get().is_some());
         self.descriptors.remove(number);
@@ -193,7 +189,7 @@ impl Pool {
         if let Some(file) = self.descriptors.get(shard.number) {
             return Ok(file);
         }
-        let file = self.spare_descriptors(|| open_same(&shard.path, &shard.checked.identity))?;
+        let file = self.descriptors.spare(|| open_same(&shard.path, &shard.checked.identity))?;
         self.opened.fetch_add(1, Relaxed);
         Ok(self.descriptors.keep(shard.number, file))
     }
@@ -219,7 +215,7 @@ impl Pool {
         let _span = tracing::debug_span!("first_touch", shard = name.as_str()).entered();
         let path = name.path_in(&self.directory);
         let before = self.checked(number);
-        let (shard, file) = self.spare_descriptors(|| match before {
+        let (shard, file) = self.descriptors.spare(|| match before {
             Some(checked) => Shard::reopen(number, name.clone(), path.clone(), checked.clone()),
             None => Shard::open(number, name.clone(), path.clone(), self.max_header_bytes),
         })?;
@@ -237,16 +233,5 @@ impl Pool {
             slot.get_or_init(|| shard.checked.clone());
         }
         tracing::debug!(tensors = shard.header().len(), bytes = shard.checked.identity.bytes, "checked");
-    }
-
-    /// Opens a file, and where the process has run out of descriptors, gives up those kept and tries again, as long as
-    /// there are any.
-    fn spare_descriptors<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
-        loop {
-            match open() {
-                Err(error) if error.is_out_of_descriptors() && self.descriptors.clear() => {}
-                result => return result,
-            }
-        }
     }
 }

@@ -15,8 +15,8 @@ const NEAREST: usize = 3;
 
 /// Some tensors of a model, each once, in the order in which they were asked for.
 ///
-/// Every method adds to what is there: `model.select().glob("*.bias")?.names(["lm_head.weight"])?`. Names and patterns
-/// are looked up in the index alone; no shard is opened.
+/// Every method adds to what is there: `model.select().glob("*.bias")?.names(["lm_head.weight"])?`. Names and
+/// patterns are looked up in the index alone; no shard is opened.
 #[derive(Clone)]
 #[must_use = "a selection does nothing until it is loaded"]
 pub struct Selection {
@@ -46,7 +46,8 @@ impl Selection {
         self
     }
 
-    /// Adds all tensors of the index, in its order; not those of shards that [`OpenOptions::allow_missing`] let be absent.
+    /// Adds all tensors of the index, in its order; not those of shards that [`OpenOptions::allow_missing`]
+    /// let be absent.
     ///
     /// [`OpenOptions::allow_missing`]: crate::OpenOptions::allow_missing
     pub fn all(self) -> Self {
@@ -56,8 +57,8 @@ impl Selection {
     /// Adds the tensors of these names, in their order.
     ///
     /// # Errors
-    /// [`Error::UnknownTensors`] with all names that the index does not list, and the nearest names that it does;
-    /// [`Error::MissingShards`] for a tensor of a shard that is absent.
+    /// [`Error::UnknownTensors`] with all names that the index does not list, and the nearest names that it
+    /// does; [`Error::MissingShards`] for a tensor of a shard that is absent.
     pub fn names<N: AsRef<str>>(mut self, names: impl IntoIterator<Item = N>) -> Result<Self> {
         let pool = Arc::clone(&self.pool);
         let mut unknown = Vec::new();
@@ -76,22 +77,24 @@ impl Selection {
 
     /// Adds the tensors whose whole name matches a glob, in the order of the index.
     ///
-    /// `*` stands for any characters, dots and slashes too, or none; `?` for one character; `[a-z]` for one of a class,
-    /// `[!a-z]` for one outside it; `{a,b}` for one of several patterns; `{0..15}` for a number from 0 to 15, `{00..15}`
-    /// for the same in two digits; `\` takes the next character literally.
+    /// `*` stands for any characters, dots and slashes too, or none; `?` for one character; `[a-z]` for one
+    /// of a class, `[!a-z]` for one outside it; `{a,b}` for one of several patterns; `{0..15}` for a number
+    /// from 0 to 15, `{00..15}` for the same in two digits; `\` takes the next character literally.
     ///
     /// # Errors
-    /// [`Error::BadPattern`]; [`Error::NothingMatches`], or [`Error::MissingShards`] if all that matches is absent, unless [`Selection::allow_empty`] came before.
+    /// [`Error::BadPattern`]; [`Error::NothingMatches`], or [`Error::MissingShards`] if all that matches is
+    /// absent, unless [`Selection::allow_empty`] came before.
     pub fn glob(self, pattern: &str) -> Result<Self> {
         let glob = Glob::parse(pattern)?;
         self.matching_or_error(pattern, |name| glob.is_match(name))
     }
 
-    /// Adds the tensors in whose name a regular expression is found, anywhere unless it has anchors (`^`, `$`), in the order
-    /// of the index. The syntax is that of the crate `regex`.
+    /// Adds the tensors in whose name a regular expression is found, anywhere unless it has anchors (`^`,
+    /// `$`), in the order of the index. The syntax is that of the crate `regex`.
     ///
     /// # Errors
-    /// [`Error::BadRegex`]; [`Error::NothingMatches`], or [`Error::MissingShards`] if all that matches is absent, unless [`Selection::allow_empty`] came before.
+    /// [`Error::BadRegex`]; [`Error::NothingMatches`], or [`Error::MissingShards`] if all that matches is
+    /// absent, unless [`Selection::allow_empty`] came before.
     pub fn regex(self, pattern: &str) -> Result<Self> {
         let regex = search(pattern)?;
         self.matching_or_error(pattern, |name| regex.is_match(name))
@@ -100,7 +103,8 @@ impl Selection {
     /// Adds the tensors that the index places in a shard, in the order of the index.
     ///
     /// # Errors
-    /// [`Error::UnknownShard`] for a shard that the index does not name; [`Error::MissingShards`] for one that is absent.
+    /// [`Error::UnknownShard`] for a shard that the index does not name; [`Error::MissingShards`] for one
+    /// that is absent.
     pub fn shard(mut self, name: &str) -> Result<Self> {
         let pool = Arc::clone(&self.pool);
         let shard = pool.find_shard(name)?;
@@ -126,7 +130,8 @@ impl Selection {
         self.tensors.iter().map(|&tensor| self.pool.index.name(tensor).unwrap_or_default())
     }
 
-    /// What the headers tell of the selected tensors; opens the shards concerned and reads their headers, no data.
+    /// What the headers tell of the selected tensors; opens the shards concerned and reads their headers, no
+    /// data.
     ///
     /// # Errors
     /// Those of a shard's first touch, and [`Error::TensorNotInShard`].
@@ -217,9 +222,8 @@ pub(crate) fn unknown_tensors(pool: &Pool, unknown: Vec<String>) -> Error {
     /// Looking for nearest names reads all names once for each unknown one.
     const MOST_LOOKED_UP: usize = 10;
     let unknown = unknown.into_iter().enumerate().map(|(position, name)| {
-        let near =
+        let nearest =
             if position < MOST_LOOKED_UP { nearest(&name, pool.index.names(), NEAREST) } else { Vec::new() };
-        let nearest = near.into_iter().map(str::to_owned).collect();
         UnknownName { name, nearest }
     });
     Error::UnknownTensors { path: pool.directory.clone(), unknown: unknown.collect() }

@@ -3,21 +3,24 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
-use crate::error::{Error, Result};
-use crate::load::{Job, LoadOptions, is_worker};
+use crate::error::Result;
+use crate::load::{Job, LoadOptions};
 use crate::report::LoadReport;
 use crate::select::Selection;
 use crate::tensor::Tensor;
+use crate::threads::{drive, is_ours};
 
 /// How many bytes workers load ahead of the consumer.
 const AHEAD_BYTES: u64 = 256 << 20;
 
 /// The tensors of a selection in the order in which they are done.
 ///
-/// Workers stay at most 256 MiB, or one longer tensor, ahead of what has been taken. A tensor comes only after its file was
-/// shown to be still the one that was checked. An error is the last item, after the tensors that were done before. Dropping the stream cancels what is left and waits for the reads that are under way.
+/// Workers stay at most 256 MiB, or one longer tensor, ahead of what has been taken. A tensor comes only
+/// after its file was shown to be still the one that was checked. An error is the last item, after the
+/// tensors that were done before. Dropping the stream cancels what is left and waits for the reads that are
+/// under way.
 pub struct TensorStream {
     job: Arc<Job>,
     tensors: Receiver<Tensor>,
@@ -29,7 +32,8 @@ impl Selection {
     /// Loads the selected tensors in parallel and gives each as soon as it is done, within bounded memory.
     ///
     /// # Errors
-    /// [`Error::EmptySelection`]; all others come as items of the stream, and are those of [`Selection::load`].
+    /// [`Error::EmptySelection`](crate::Error::EmptySelection); all others come as items of the stream, and
+    /// are those of [`Selection::load`].
     pub fn stream(&self) -> Result<TensorStream> {
         self.stream_with(&LoadOptions::default())
     }
@@ -42,13 +46,12 @@ impl Selection {
         let job = Arc::new(Job::new(self, options, AHEAD_BYTES)?);
         let (sender, tensors) = mpsc::channel();
         let running = Arc::clone(&job);
-        let driver = thread::Builder::new().name("weightmap-stream".into()).spawn(move || {
+        let driver = drive(move || {
             running.run(|_, tensor| {
                 // Nobody takes it if the stream was dropped, which has cancelled the job.
                 let _ = sender.send(tensor);
             })
-        });
-        let driver = driver.map_err(|error| Error::Threads { workers: 1, reason: error.to_string() })?;
+        })?;
         Ok(TensorStream { job, tensors, driver: Some(driver), report: None })
     }
 }
@@ -95,9 +98,9 @@ impl Iterator for TensorStream {
 impl Drop for TensorStream {
     fn drop(&mut self) {
         self.job.cancel();
-        // In a progress function this is a thread that the driver waits for.
+        // In a progress function this is the driver, or a worker that it waits for.
         if let Some(driver) = self.driver.take()
-            && !is_worker()
+            && !is_ours()
         {
             // Its result is of no interest any more.
             let _ = driver.join();

@@ -1,6 +1,5 @@
 //! One load: first touch, plan, read, verify, account.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
@@ -10,13 +9,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Instant;
 
+use rayon::ThreadPool;
 use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::LoadOptions;
 use crate::buffer::Buffer;
 use crate::descriptors::most_openers;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::extent::{Region, merge, pages, union};
 use crate::gate::Gate;
 use crate::meter::Meter;
@@ -29,6 +28,7 @@ use crate::shard::Shard;
 use crate::sys;
 use crate::tensor::Tensor;
 use crate::tensor_info::TensorInfo;
+use crate::threads::{default_workers, no_thread, with_threads};
 
 /// One load. Whoever shares it can take what it delivers, and cancel it.
 pub(crate) struct Job {
@@ -64,9 +64,9 @@ struct Prepared {
 impl Job {
     /// `ahead` bounds the bytes that are loaded and not yet taken.
     pub(crate) fn new(selection: &Selection, options: &LoadOptions, ahead: u64) -> Result<Self> {
-        selection.check_not_empty()?;
         /// No storage rewards more.
         const MOST_WORKERS: usize = 1024;
+        selection.check_not_empty()?;
         let asked = options.workers.unwrap_or_else(default_workers);
         let workers = asked.min(MOST_WORKERS).min(most_openers());
         Ok(Self {
@@ -84,12 +84,11 @@ impl Job {
         if rayon::current_thread_index().is_none() {
             return self.run_here(&deliver);
         }
-        // A thread of a pool of the caller's would, while it waits for ours, run other jobs of that pool, which may be
-        // waiting for what the caller holds.
+        // A thread of a pool of the caller's would, while it waits for ours, run other jobs of that pool,
+        // which may be waiting for what the caller holds.
         thread::scope(|scope| {
             let running = thread::Builder::new().spawn_scoped(scope, || self.run_here(&deliver));
-            let running =
-                running.map_err(|error| Error::Threads { workers: 1, reason: error.to_string() })?;
+            let running = running.map_err(no_thread)?;
             running.join().unwrap_or_else(|panic| resume_unwind(panic))
         })
     }
@@ -250,7 +249,8 @@ impl Job {
                 self.cancel();
             }
             Err(panic) => {
-                // The caller's progress function: nobody must be left to wait for what this task will not deliver.
+                // The caller's progress function: nobody must be left to wait for what this task will not
+                // deliver.
                 self.cancel();
                 resume_unwind(panic)
             }
@@ -270,7 +270,8 @@ impl Job {
         }
     }
 
-    /// Shows that a shard is still the file that was checked, now that all of its reads are done, and counts its pages again.
+    /// Shows that a shard is still the file that was checked, now that all of its reads are done, and counts
+    /// its pages again.
     fn verify(&self, part: Part) -> Result<ShardRow> {
         self.meter.check_not_cancelled()?;
         let Part { shard, mut row, spans, .. } = part;
@@ -288,39 +289,6 @@ impl Prepared {
         let share = if touch > 0.0 { touch / (touch + plan) } else { 1.0 };
         (seconds * share, seconds * (1.0 - share))
     }
-}
-
-/// One worker for each core that the process may use; more than 16 rarely help and can hurt.
-pub(crate) fn default_workers() -> usize {
-    const MOST_WORKERS: usize = 16;
-    thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_WORKERS))
-}
-
-thread_local! {
-    /// Whether this is a thread of [`with_threads`].
-    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is a worker of some load.
-pub(crate) fn is_worker() -> bool {
-    IS_WORKER.get()
-}
-
-/// Runs something with so many threads of our own, at least one, and waits for them: a process that forks between
-/// two loads has none to lose.
-pub(crate) fn with_threads<R>(workers: usize, run: impl FnOnce(&ThreadPool) -> R) -> Result<R> {
-    let workers = workers.max(1);
-    let name = |number| format!("weightmap-{number}");
-    let builder = ThreadPoolBuilder::new().num_threads(workers).thread_name(name);
-    builder
-        .build_scoped(
-            |thread| {
-                IS_WORKER.set(true);
-                thread.run();
-            },
-            run,
-        )
-        .map_err(|error| Error::Threads { workers, reason: error.to_string() })
 }
 
 /// What is known of each wanted tensor, by its place in the selection.
