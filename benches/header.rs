@@ -18,7 +18,8 @@ fn main() -> Result<()> {
     let (_, shard) = checkpoint.shards().next().context("a shard was asked for")?;
     let head = shard.head();
     let (_, json) = head.split_at(LENGTH_BYTES);
-    // The crate compares the header with the length of the buffer, which is the whole file: 136 GiB of holes, mapped.
+    // The crate compares the header with the length of the buffer, which is the whole file: 136 GiB of holes,
+    // mapped.
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("header.safetensors");
     shard.write(&path)?;
     let file = peers::map(&path)?;

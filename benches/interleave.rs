@@ -1,9 +1,9 @@
 //! Competitors measured in turn, each run in a process of its own.
 //!
-//! A run of one competitor is followed by a run of the next, so that whatever else the machine does hits all of them, and
-//! ratios are taken within a round. A process of its own, since that is how weights are loaded: once, into memory that the
-//! process has not used before. In one long-lived process the allocator would hand out again what the run
-//! before has faulted in.
+//! A run of one competitor is followed by a run of the next, so that whatever else the machine does hits all
+//! of them, and ratios are taken within a round. A process of its own, since that is how weights are loaded:
+//! once, into memory that the process has not used before. In one long-lived process the allocator would hand
+//! out again what the run before has faulted in.
 
 use std::any::Any;
 use std::fs;
@@ -29,8 +29,8 @@ pub struct Competitor<'a> {
 }
 
 impl<'a> Competitor<'a> {
-    /// A competitor that does its work by `run`, which is timed as a whole and tells how many bytes it came to, the same for all
-    /// competitors. What else it gives is dropped after the clock has stopped.
+    /// A competitor that does its work by `run`, which is timed as a whole and tells how many bytes it came
+    /// to, the same for all competitors. What else it gives is dropped after the clock has stopped.
     pub fn new<T: 'static>(name: &'a str, run: impl Fn() -> Result<(u64, T)> + 'a) -> Self {
         let run = move || run().map(|(bytes, keep)| Outcome { bytes, _keep: Box::new(keep) });
         Self { name, huge_malloc: false, run: Box::new(run) }
@@ -76,8 +76,8 @@ pub enum Program {
 }
 
 impl Program {
-    /// Reads the command line as cargo and criterion have it: `--test` and the absence of `--bench` mean one round,
-    /// `--quick` three, `--rounds N` any number; a word is a filter; other options are for criterion.
+    /// Reads the command line as cargo and criterion have it: `--test` and the absence of `--bench` mean one
+    /// round, `--quick` three, `--rounds N` any number; a word is a filter; other options are for criterion.
     ///
     /// # Errors
     /// When a number is none.
@@ -109,8 +109,8 @@ impl Program {
         matches!(self, Self::Measure { .. })
     }
 
-    /// Measures the competitors, each against the first, and prints a table; or does the run that this process is
-    /// for, and ends.
+    /// Measures the competitors, each against the first, and prints a table; or does the run that this
+    /// process is for, and ends.
     ///
     /// # Errors
     /// When a run fails, when two loaded different numbers of bytes, and when one reads more than
@@ -158,8 +158,8 @@ fn measure(competitor: &Competitor<'_>) -> Result<Sample> {
     })
 }
 
-/// The samples by round and competitor. A round that is not counted goes first: it brings into memory the programs, the files
-/// and pages of the machine that were never used.
+/// The samples by round and competitor. A round that is not counted goes first: it brings into memory the
+/// programs, the files and pages of the machine that were never used.
 fn interleave(
     title: &str,
     most_device_bytes: Option<u64>,
@@ -187,7 +187,8 @@ fn start(
     competitor: &Competitor<'_>,
 ) -> Result<Sample> {
     /// glibc 2.36 heeds the variable in about every second process: it compares the text of
-    /// `/sys/kernel/mm/transparent_hugepage/enabled` without having ended it. And somebody may have dropped the page cache.
+    /// `/sys/kernel/mm/transparent_hugepage/enabled` without having ended it. And somebody may have dropped
+    /// the page cache.
     const TRIES: usize = 16;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--run", title, &number.to_string()]);

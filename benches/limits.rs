@@ -1,4 +1,5 @@
-//! What the kernel gives to someone who asks for the same bytes at once, by all cores: the goals, not the peers.
+//! What the kernel gives to someone who asks for the same bytes at once, by all cores: the goals, not the
+//! peers.
 
 use std::io;
 use std::path::Path;

@@ -44,7 +44,8 @@ pub fn copied_in_parallel(dir: &Path, wanted: Wanted<'_>) -> Result<(u64, Vec<Ve
     Ok(counted(vecs))
 }
 
-/// Finds the wanted tensors in the mappings, and gives their bytes and the mappings; nothing is touched but the headers.
+/// Finds the wanted tensors in the mappings, and gives their bytes and the mappings; nothing is touched but
+/// the headers.
 ///
 /// # Errors
 /// When the checkpoint cannot be read.
@@ -76,8 +77,8 @@ pub fn read_index(dir: &Path) -> Result<WeightMap> {
     Ok(serde_json::from_slice(&fs::read(dir.join(INDEX))?)?)
 }
 
-/// Reads the index, maps the shards concerned, and works on the mappings and the wanted tensors' bytes, in the order
-/// of the files.
+/// Reads the index, maps the shards concerned, and works on the mappings and the wanted tensors' bytes, in
+/// the order of the files.
 pub(crate) fn with_tensors<T>(
     dir: &Path,
     wanted: Wanted<'_>,

@@ -17,8 +17,8 @@ use weightmap_testkit::Llama;
 /// Load a subset of a checkpoint in parallel and report what it cost
 #[derive(Debug, Parser)]
 struct Args {
-    /// A directory, an index file, a safetensors file, or a folder of the hub's cache; without it a demo checkpoint is
-    /// made under target/, and one layer of it is loaded cold, then warm
+    /// A directory, an index file, a safetensors file, or a folder of the hub's cache; without it a demo
+    /// checkpoint is made under target/, and one layer of it is loaded cold, then warm
     path: Option<PathBuf>,
     #[command(flatten)]
     options: load::Options,

@@ -1,5 +1,5 @@
-//! Files that change while a model is open: before the first touch what is there counts, after it a change is an error and
-//! never a signal.
+//! Files that change while a model is open: before the first touch what is there counts, after it a change is
+//! an error and never a signal.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,8 @@ fn touched() -> (TempModel, ShardedModel, PathBuf) {
     (files, model, second)
 }
 
-/// Asserts that a change after the first touch makes loads fail, in each mode, and leaves the other shard usable.
+/// Asserts that a change after the first touch makes loads fail, in each mode, and leaves the other shard
+/// usable.
 fn assert_told_of(change: impl Fn(&Path)) {
     for &mode in ReadMode::ALL {
         let (_files, model, second) = touched();
@@ -184,7 +185,8 @@ fn a_directory_that_is_renamed_takes_its_untouched_shards_with_it() {
     assert_error(&model.view("c").unwrap_err(), "Io", SECOND);
 }
 
-/// Others cut the file and put it back while it is loaded: every load is right or an error, and none is a signal.
+/// Others cut the file and put it back while it is loaded: every load is right or an error, and none is a
+/// signal.
 #[test]
 fn a_shard_that_changes_while_it_is_read_is_right_or_an_error() {
     alone("", || {

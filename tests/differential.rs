@@ -1,4 +1,5 @@
-//! The reference implementation and this one: they agree on a file, or the difference is a policy that has a name.
+//! The reference implementation and this one: they agree on a file, or the difference is a policy that has a
+//! name.
 
 use proptest::prelude::*;
 use safetensors::SafeTensors;
@@ -49,11 +50,13 @@ fn ours(file: &[u8]) -> Result<Content, String> {
 enum Policy {
     /// A name occurs twice: the reference takes the last.
     DuplicateKeys,
-    /// A tensor is written as a list, or a dtype as a map: the reference takes them, as its deserialiser does.
+    /// A tensor is written as a list, or a dtype as a map: the reference takes them, as its deserialiser
+    /// does.
     OtherNotation,
     /// The file has a dtype that is not known: the reference refuses all of it.
     UnknownDtype,
-    /// A shape has a zero after dimensions whose product overflows: the reference refuses it, and takes other orders.
+    /// A shape has a zero after dimensions whose product overflows: the reference refuses it, and takes other
+    /// orders.
     ZeroSize,
 }
 

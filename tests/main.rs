@@ -1,8 +1,9 @@
 //! The library as its users meet it, one module per behaviour.
 //!
-//! Checkpoints are made by the testkit, and what the library says of them is compared with the testkit's own reader or with the
-//! reference implementation. Tests that count what a process has (threads, descriptors, bytes read), or that a fault would kill by a
-//! signal, run in a process of their own: see [`support::alone`].
+//! Checkpoints are made by the testkit, and what the library says of them is compared with the testkit's own
+//! reader or with the reference implementation. Tests that count what a process has (threads, descriptors,
+//! bytes read), or that a fault would kill by a signal, run in a process of their own: see
+//! [`support::alone`].
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! Each way in which a shard can break the format, met at its first touch: the error's kind, its file, its tensor.
+//! Each way in which a shard can break the format, met at its first touch: the error's kind, its file, its
+//! tensor.
 
 use weightmap::Error;
 use weightmap_testkit::{Checkpoint, ShardBuilder};

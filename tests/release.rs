@@ -5,7 +5,8 @@ use weightmap_testkit::{Oracle, TempModel, damage};
 
 use crate::support::{FIRST, SECOND, assert_error, assert_is, load_all, open, two_shards};
 
-/// A model whose shards have been touched and released, after which something was done to the second one's file.
+/// A model whose shards have been touched and released, after which something was done to the second one's
+/// file.
 fn released_then(change: impl FnOnce(&std::path::Path)) -> (TempModel, ShardedModel) {
     let files = two_shards().temp();
     let model = open(&files);
@@ -17,7 +18,8 @@ fn released_then(change: impl FnOnce(&std::path::Path)) -> (TempModel, ShardedMo
     (files, model)
 }
 
-/// Asserts that the first shard serves, the second one fails so, and a model that is opened anew takes what is there.
+/// Asserts that the first shard serves, the second one fails so, and a model that is opened anew takes what
+/// is there.
 fn assert_changed(change: impl FnOnce(&std::path::Path)) -> TempModel {
     let (files, model) = released_then(change);
     for &mode in ReadMode::ALL {

@@ -18,8 +18,8 @@ fn file_bytes(files: &TempModel) -> u64 {
     [FIRST, SECOND].map(|shard| files.file(shard).metadata().unwrap().len()).iter().sum()
 }
 
-/// Two shards of several MiB on a disk; `None`, with a line that says so, where the build lies in memory, from which nothing
-/// can be evicted.
+/// Two shards of several MiB on a disk; `None`, with a line that says so, where the build lies in memory,
+/// from which nothing can be evicted.
 #[cfg(target_os = "linux")]
 fn on_disk() -> Option<tempfile::TempDir> {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -88,8 +88,8 @@ pub(crate) fn is_alone() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Runs the body of a test in a process of its own, so that nothing else is counted there, and a signal is a failure of
-/// that test only. `limits` is shell text that runs first, such as `ulimit -n 64`.
+/// Runs the body of a test in a process of its own, so that nothing else is counted there, and a signal is a
+/// failure of that test only. `limits` is shell text that runs first, such as `ulimit -n 64`.
 ///
 /// The body is a closure that the test function itself makes, since its name tells which test to run.
 pub(crate) fn alone<F: FnOnce()>(limits: &str, body: F) {

@@ -40,7 +40,8 @@ struct Info {
     header_bytes: u64,
     files: Vec<FileRow>,
     dtypes: Vec<DtypeRow>,
-    /// The `metadata` of the index, as it stands there: it need be no object, nor its numbers such that fit a type.
+    /// The `metadata` of the index, as it stands there: it need be no object, nor its numbers such that fit a
+    /// type.
     metadata: Option<Box<RawValue>>,
     /// What was passed over when the checkpoint was opened, or is odd.
     warnings: Vec<Finding>,

@@ -1,8 +1,9 @@
-//! What the `weightmap` program does: one module for each subcommand, with its arguments and a function that runs it.
+//! What the `weightmap` program does: one module for each subcommand, with its arguments and a function that
+//! runs it.
 //!
-//! A subcommand puts its results on the standard output, as text or with `--json` as one document, and everything else on
-//! the standard error. It is a library so that the example `load-subset` can be the `load` subcommand with a demo in front;
-//! what it exports is for that, and can change at any time.
+//! A subcommand puts its results on the standard output, as text or with `--json` as one document, and
+//! everything else on the standard error. It is a library so that the example `load-subset` can be the `load`
+//! subcommand with a demo in front; what it exports is for that, and can change at any time.
 
 mod finding;
 mod open;

@@ -48,8 +48,8 @@ pub struct Options {
     /// Load so many times, opening the checkpoint anew each time [default: 1]
     #[arg(long, value_name = "N")]
     pub repeat: Option<NonZeroUsize>,
-    /// Tell the SHA-256 of each loaded tensor's bytes, computed after the first run and outside its time; with --mode buffered
-    /// no later change of the files can reach these bytes
+    /// Tell the SHA-256 of each loaded tensor's bytes, computed after the first run and outside its time;
+    /// with --mode buffered no later change of the files can reach these bytes
     #[arg(long)]
     pub digest: bool,
     /// Print one JSON document
@@ -76,11 +76,12 @@ fn modes() -> impl clap::builder::TypedValueParser<Value = ReadMode> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<ReadMode>())
 }
 
-/// Loads the selected tensors as often as asked for, and shows what each run cost. With `progress` a bar tells on stderr how
-/// far a run is, if that is a terminal.
+/// Loads the selected tensors as often as asked for, and shows what each run cost. With `progress` a bar
+/// tells on stderr how far a run is, if that is a terminal.
 ///
 /// # Errors
-/// When the checkpoint cannot be opened, the selection is not in it, it cannot be loaded, or a run that must be cold cannot be.
+/// When the checkpoint cannot be opened, the selection is not in it, it cannot be loaded, or a run that must
+/// be cold cannot be.
 pub fn run(path: &Path, options: &Options, progress: bool) -> Result<()> {
     let wanted = options.selection.read()?;
     let runs = options.repeat.map_or(1, NonZeroUsize::get);
@@ -92,7 +93,8 @@ pub fn run(path: &Path, options: &Options, progress: bool) -> Result<()> {
         let loaded = options.load(&selection, progress)?;
         if options.digest && number == 1 {
             document.digests = digests(&loaded);
-            // What lies in a mapped file can have changed since it was loaded: another load shows that it has not.
+            // What lies in a mapped file can have changed since it was loaded: another load shows that it has
+            // not.
             options.load(&selection, false)?;
         }
         let report = loaded.report().clone();
@@ -143,7 +145,8 @@ impl Options {
     }
 }
 
-/// A bar on stderr, hidden where that is no terminal. A thread of its own draws it, outside the time of the workers.
+/// A bar on stderr, hidden where that is no terminal. A thread of its own draws it, outside the time of the
+/// workers.
 fn bar() -> Result<ProgressBar> {
     let style = ProgressStyle::with_template("{wide_bar} {binary_bytes}/{binary_total_bytes}")?;
     let bar = ProgressBar::no_length().with_style(style);

@@ -57,7 +57,8 @@ impl<'a> From<&'a TensorInfo> for Row<'a> {
     }
 }
 
-/// Lists the selected tensors: for people on a terminal, elsewhere as records with tabs and exact numbers. It opens their shards and reads headers, no data.
+/// Lists the selected tensors: for people on a terminal, elsewhere as records with tabs and exact numbers. It
+/// opens their shards and reads headers, no data.
 ///
 /// # Errors
 /// When the checkpoint cannot be opened, the selection is not in it, or a shard concerned is not sound.

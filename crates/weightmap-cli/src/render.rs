@@ -1,7 +1,7 @@
 //! How results and errors are shown: text for people, or one JSON document.
 //!
-//! Names and metadata come from files that nobody vouches for. All that is written here has its control characters escaped,
-//! so that no file can drive the terminal.
+//! Names and metadata come from files that nobody vouches for. All that is written here has its control
+//! characters escaped, so that no file can drive the terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -98,7 +98,8 @@ impl Page<'_> {
         self.columns.is_some()
     }
 
-    /// Rows for other programs: cells with a tab between them, which no cell has in it, since it is escaped there.
+    /// Rows for other programs: cells with a tab between them, which no cell has in it, since it is escaped
+    /// there.
     pub(crate) fn records<const N: usize>(
         &mut self,
         rows: impl Iterator<Item = [String; N]>,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use weightmap::{Selection, ShardedModel};
 
-/// Which tensors are wanted: the union of all that is given, names first, then globs, then regular expressions. All
-/// tensors where nothing is given.
+/// Which tensors are wanted: the union of all that is given, names first, then globs, then regular
+/// expressions. All tensors where nothing is given.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct SelectArgs {
     /// Tensors whose whole name matches: * any characters, ? one, [a-z], {a,b}, {0..15}; can be repeated

@@ -96,8 +96,8 @@ impl Checkpoint {
         self
     }
 
-    /// Sets a member of the index's `metadata`. Unless it is set, `total_size` is there and right: the bytes of
-    /// the tensors that the index lists, in the shards that it names.
+    /// Sets a member of the index's `metadata`. Unless it is set, `total_size` is there and right: the bytes
+    /// of the tensors that the index lists, in the shards that it names.
     pub fn index_metadata(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.index_metadata.insert(key.to_owned(), value.into());
         self

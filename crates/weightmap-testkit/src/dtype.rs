@@ -3,7 +3,8 @@
 /// The bytes of a tensor of this type and shape: none if a dim is zero, whatever the others.
 ///
 /// # Panics
-/// For a type that the format does not have, a product beyond `u64`, or elements that do not fill whole bytes.
+/// For a type that the format does not have, a product beyond `u64`, or elements that do not fill whole
+/// bytes.
 pub fn byte_len(dtype: &str, shape: &[u64]) -> u64 {
     if shape.contains(&0) {
         return 0;

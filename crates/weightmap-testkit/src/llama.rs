@@ -86,8 +86,8 @@ impl Llama {
         self.tensors().iter().map(|(_, shape)| byte_len("BF16", shape)).sum()
     }
 
-    /// The model as a checkpoint: whole tensors in shards of at most `max_shard_bytes`, filled in the order of
-    /// the model, an index even for a single shard, and `config.json`.
+    /// The model as a checkpoint: whole tensors in shards of at most `max_shard_bytes`, filled in the order
+    /// of the model, an index even for a single shard, and `config.json`.
     pub fn checkpoint(&self) -> Checkpoint {
         let shards = self.split();
         let count = shards.len();
@@ -111,9 +111,9 @@ impl Llama {
 
     /// Writes of the model what is not in `dir` already: nothing, if it is there whole.
     ///
-    /// A shard counts as there if its size and its header are right, since they determine its content; damage to
-    /// the tensors' bytes is not noticed. Several processes may do this at once: each file appears whole, and one
-    /// that another process has put there meanwhile is kept, so that its readers see no change.
+    /// A shard counts as there if its size and its header are right, since they determine its content; damage
+    /// to the tensors' bytes is not noticed. Several processes may do this at once: each file appears whole,
+    /// and one that another process has put there meanwhile is kept, so that its readers see no change.
     ///
     /// # Errors
     /// When a directory or file cannot be created, read or written.

@@ -7,8 +7,8 @@ use crate::{Checkpoint, ShardBuilder, Written};
 
 /// A model of DeepSeek-V3's names, types and shapes, cut off after any number of tensors, all zeros.
 ///
-/// The shards are sparse: at full size they claim 635 GiB and take about 21 MiB. On a file system without holes
-/// (NTFS among them, unless asked) they take what they claim.
+/// The shards are sparse: at full size they claim 635 GiB and take about 21 MiB. On a file system without
+/// holes (NTFS among them, unless asked) they take what they claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moe {
     /// How many tensors.

@@ -1,7 +1,8 @@
 //! Content that follows from a tensor's name and a byte's offset alone.
 //!
-//! Nothing has to be kept to verify a slice: the expected bytes are computed anew. Read as little-endian BF16, F16,
-//! F32 or F64, every element is finite and at most 2 in size; as BF16 it is at least 1/8. As BOOL it is not valid.
+//! Nothing has to be kept to verify a slice: the expected bytes are computed anew. Read as little-endian
+//! BF16, F16, F32 or F64, every element is finite and at most 2 in size; as BF16 it is at least 1/8. As BOOL
+//! it is not valid.
 
 /// The bits of each 16-bit word that vary: sign, the low two bits of a BF16's exponent, and its mantissa.
 const VARIES: u64 = 0x81FF_81FF_81FF_81FF;

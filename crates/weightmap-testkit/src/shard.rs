@@ -47,7 +47,8 @@ impl ShardBuilder {
         self
     }
 
-    /// Adds a tensor with these bytes, which need not be as many as its type and shape ask for, nor its name new.
+    /// Adds a tensor with these bytes, which need not be as many as its type and shape ask for, nor its name
+    /// new.
     pub fn tensor(self, name: &str, dtype: &str, shape: &[u64], bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
         self.declare_next(name, dtype, shape, bytes.len() as u64).content(Content::Bytes(bytes))
@@ -91,7 +92,8 @@ impl ShardBuilder {
         self
     }
 
-    /// Puts this in place of the JSON; it is not padded unless [`header_padding`](Self::header_padding) says so.
+    /// Puts this in place of the JSON; it is not padded unless [`header_padding`](Self::header_padding) says
+    /// so.
     pub fn raw_header(mut self, text: impl Into<Vec<u8>>) -> Self {
         self.raw_header = Some(text.into());
         self
@@ -142,7 +144,8 @@ impl ShardBuilder {
         bytes
     }
 
-    /// Writes the same file to `path` without holding it in memory. Zeros become holes where the system has such.
+    /// Writes the same file to `path` without holding it in memory. Zeros become holes where the system has
+    /// such.
     ///
     /// # Errors
     /// When the file cannot be created or written.

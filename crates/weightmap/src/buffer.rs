@@ -6,7 +6,8 @@ use bytemuck::allocation::try_zeroed_slice_box;
 
 /// Bytes at an address that suits every element type: a multiple of 16.
 ///
-/// Fresh memory comes zeroed from the system, page by page as it is written, so that allocating it costs nothing twice.
+/// Fresh memory comes zeroed from the system, page by page as it is written, so that allocating it costs
+/// nothing twice.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     words: Box<[u128]>,

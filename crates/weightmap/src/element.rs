@@ -14,9 +14,10 @@ mod sealed {
 
 /// A Rust type whose values have the same bits as the elements of one [`Dtype`].
 ///
-/// Implemented for the integers and floats of Rust, for `[f32; 2]` as [`Dtype::C64`], and with the feature `half` (on by
-/// default) for `half::f16` and `half::bf16`. `bool` is not among them, since not every byte is one: see
-/// [`Tensor::as_bools`](crate::Tensor::as_bools). Of the 4-, 6- and 8-bit floats the bytes can be had.
+/// Implemented for the integers and floats of Rust, for `[f32; 2]` as [`Dtype::C64`], and with the feature
+/// `half` (on by default) for `half::f16` and `half::bf16`. `bool` is not among them, since not every byte is
+/// one: see [`Tensor::as_bools`](crate::Tensor::as_bools). Of the 4-, 6- and 8-bit floats the bytes can be
+/// had.
 #[diagnostic::on_unimplemented(
     message = "no dtype has elements of the type `{Self}`",
     note = "integers, floats and `[f32; 2]` are elements; for `bool` see `as_bools`",

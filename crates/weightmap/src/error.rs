@@ -1,8 +1,9 @@
 //! What can go wrong, each fault a variant of its own.
 //!
 //! A message names the file, the tensor, what was expected and what was found, and says what to do about it.
-//! Errors are cheap to clone: all threads that wait for a shard's first touch get the same one. A message tells its cause too,
-//! so no error has a `source`: those who print the chain of sources would print the cause twice. It is a field.
+//! Errors are cheap to clone: all threads that wait for a shard's first touch get the same one. A message
+//! tells its cause too, so no error has a `source`: those who print the chain of sources would print the
+//! cause twice. It is a field.
 
 mod header;
 mod index;
@@ -38,9 +39,11 @@ pub enum Error {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// The tensor whose bytes were wanted, of several neighbours the first; `None` where it was about no tensor.
+        /// The tensor whose bytes were wanted, of several neighbours the first; `None` where it was about no
+        /// tensor.
         tensor: Option<String>,
-        /// What was being done, as a verb phrase: `open`, `list the directory`, `read 4096 bytes at offset 8`.
+        /// What was being done, as a verb phrase: `open`, `list the directory`, `read 4096 bytes at offset
+        /// 8`.
         action: String,
         /// The system's answer.
         error: Arc<io::Error>,
@@ -97,7 +100,8 @@ pub enum Error {
         /// Their names.
         candidates: Vec<String>,
     },
-    /// The directory has variants of the model, but not the one that was asked for; or none was, and there are only variants.
+    /// The directory has variants of the model, but not the one that was asked for; or none was, and there
+    /// are only variants.
     #[error("{}: no model {} here; {}", shown(path), of_variant(asked.as_deref()), other_variants(found))]
     NoSuchVariant {
         /// The directory.
@@ -157,7 +161,8 @@ pub enum Error {
         /// What is there instead.
         found: String,
     },
-    /// A hub cache says which revision is meant by something that is no revision, or one that it does not have.
+    /// A hub cache says which revision is meant by something that is no revision, or one that it does not
+    /// have.
     #[error(
         "{}: {} is no revision in `snapshots`; open one of these by its path: {}",
         shown(path),
@@ -174,7 +179,8 @@ pub enum Error {
     },
 
     // Shards and tensors.
-    /// A shard is not the file that was checked at its first touch: another one stands there, or it was written to since.
+    /// A shard is not the file that was checked at its first touch: another one stands there, or it was
+    /// written to since.
     #[error("{}: changed since it was checked: {}; open the model again", shown(path), differences.join(", "))]
     ShardChanged {
         /// The shard.
@@ -426,8 +432,8 @@ impl Error {
         }
     }
 
-    /// The kind of error for machines: a stable name in CamelCase, explained in `docs/errors.md`. For a fault of a header or an
-    /// index it is the kind of that fault.
+    /// The kind of error for machines: a stable name in CamelCase, explained in `docs/errors.md`. For a fault
+    /// of a header or an index it is the kind of that fault.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Io { .. } => "Io",
@@ -482,7 +488,8 @@ impl Error {
         }
     }
 
-    /// Whether it says something of the process and nothing of the file: it lacks permission, memory or descriptors.
+    /// Whether it says something of the process and nothing of the file: it lacks permission, memory or
+    /// descriptors.
     pub(crate) fn is_of_the_process(&self) -> bool {
         let lacks = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::OutOfMemory)

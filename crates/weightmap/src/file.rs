@@ -10,8 +10,8 @@ use crate::identity::FileIdentity;
 
 /// Opens `path` for reading if it is a regular file, or a link to one, and says which one it is.
 ///
-/// A FIFO does not block it, a terminal does not become the process's own, and what is there is judged on the descriptor, so that nothing can be swapped in
-/// between the check and the use.
+/// A FIFO does not block it, a terminal does not become the process's own, and what is there is judged on the
+/// descriptor, so that nothing can be swapped in between the check and the use.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, FileIdentity)> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -34,8 +34,8 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, FileIdentity)> {
 /// The bytes of a range of a file that was seen to have them.
 ///
 /// # Errors
-/// [`io::ErrorKind::UnexpectedEof`] when the file has become shorter, [`io::ErrorKind::OutOfMemory`] when there is no memory
-/// for them.
+/// [`io::ErrorKind::UnexpectedEof`] when the file has become shorter, [`io::ErrorKind::OutOfMemory`] when
+/// there is no memory for them.
 pub(crate) fn read_range(file: &File, range: Range<u64>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let length = usize::try_from(range.end - range.start).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -45,7 +45,8 @@ pub(crate) fn read_range(file: &File, range: Range<u64>) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Fills `buffer` from `offset` on; the descriptor's own position plays no part, so that threads can share it.
+/// Fills `buffer` from `offset` on; the descriptor's own position plays no part, so that threads can share
+/// it.
 ///
 /// # Errors
 /// [`io::ErrorKind::UnexpectedEof`] when the file ends before the buffer is full.

@@ -21,8 +21,8 @@ impl Gate {
         Self { limit, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits until `bytes` more fit, and counts them; what alone exceeds the limit goes in alone. Tells `false`, at once,
-    /// when the gate is closed.
+    /// Waits until `bytes` more fit, and counts them; what alone exceeds the limit goes in alone. Tells
+    /// `false`, at once, when the gate is closed.
     #[must_use]
     pub(crate) fn enter(&self, bytes: u64) -> bool {
         let full = |state: &mut State| {

@@ -57,7 +57,8 @@ impl Glob {
 /// A regex of which a match anywhere in a name is enough, as in the ignore lists of transformers and vLLM.
 /// `^` and `$` anchor it.
 ///
-/// [`Error::BadRegex`] where it is no regex, or one of more than 16 KiB, or of more than 10 MiB when compiled.
+/// [`Error::BadRegex`] where it is no regex, or one of more than 16 KiB, or of more than 10 MiB when
+/// compiled.
 pub(crate) fn search(pattern: &str) -> Result<Regex> {
     let bad = |reason| Error::BadRegex { pattern: pattern.into(), reason };
     if pattern.len() > MAX_PATTERN_LEN {
@@ -87,7 +88,8 @@ struct Translator<'a> {
 
 impl<'a> Translator<'a> {
     fn new(pattern: &'a str) -> Self {
-        // What begins or ends with a star is not anchored there, since a search for the literal rest is quicker.
+        // What begins or ends with a star is not anchored there, since a search for the literal rest is
+        // quicker.
         let start = if pattern.starts_with('*') { UNANCHORED } else { r"(?s)\A" };
         Self { pattern, rest: pattern.chars(), regex: start.into(), open: Vec::new() }
     }

@@ -17,9 +17,10 @@ pub(crate) const LENGTH_BYTES: u64 = 8;
 
 /// What the header of one shard says, every rule of the format checked.
 ///
-/// A file begins with the length n of the header, 8 bytes, little-endian. Then come n bytes of JSON, an object with an
-/// entry for each tensor, and then the data, which the tensors cover exactly: no holes, no overlaps, nothing
-/// after the last. A `Header` that exists keeps to this; what is odd but harmless is in [`Header::warnings`].
+/// A file begins with the length n of the header, 8 bytes, little-endian. Then come n bytes of JSON, an
+/// object with an entry for each tensor, and then the data, which the tensors cover exactly: no holes, no
+/// overlaps, nothing after the last. A `Header` that exists keeps to this; what is odd but harmless is in
+/// [`Header::warnings`].
 #[derive(Debug, Clone)]
 pub struct Header {
     document: Document,
@@ -42,13 +43,13 @@ pub struct HeaderEntry<'a> {
 }
 
 impl Header {
-    /// The length in bytes of the header of a file that is `file_bytes` long and begins with `first`: its first 8
-    /// bytes, fewer if it is shorter.
+    /// The length in bytes of the header of a file that is `file_bytes` long and begins with `first`: its
+    /// first 8 bytes, fewer if it is shorter.
     ///
     /// # Errors
     /// [`HeaderError::TooShort`], [`HeaderError::EmptyHeader`], [`HeaderError::TooLong`] when it is more than
-    /// `max_header_bytes`, [`HeaderError::HeaderTruncated`] when it is more than the file holds, and, instead of
-    /// the last two, [`HeaderError::NotSafetensors`] when the bytes are those of another kind of file.
+    /// `max_header_bytes`, [`HeaderError::HeaderTruncated`] when it is more than the file holds, and, instead
+    /// of the last two, [`HeaderError::NotSafetensors`] when the bytes are those of another kind of file.
     pub fn parse_len(first: &[u8], file_bytes: u64, max_header_bytes: u64) -> Result<u64, HeaderError> {
         length::parse(first, file_bytes, max_header_bytes)
     }
@@ -56,8 +57,8 @@ impl Header {
     /// Reads the text of a header, `json`, which is all of it, of a file that is `file_bytes` long.
     ///
     /// # Errors
-    /// The first rule that is broken: of JSON, then of each entry in the order of the header, then of the data area
-    /// from its start.
+    /// The first rule that is broken: of JSON, then of each entry in the order of the header, then of the
+    /// data area from its start.
     pub fn parse(json: &[u8], file_bytes: u64) -> Result<Self, HeaderError> {
         let header_bytes = json.len() as u64;
         let cut = || HeaderError::HeaderTruncated { header_bytes, file_bytes };

@@ -14,8 +14,8 @@ use crate::warning::Warning;
 
 /// The index of a model: tensors, shards, and which tensor is in which shard.
 ///
-/// Tensors and shards are numbered from 0 in the order in which the index first names them. What a shard holds
-/// besides the tensors listed for it does not belong to the model.
+/// Tensors and shards are numbered from 0 in the order in which the index first names them. What a shard
+/// holds besides the tensors listed for it does not belong to the model.
 #[derive(Debug, Clone)]
 pub struct Index {
     tensors: NameTable,
@@ -108,10 +108,11 @@ impl Index {
         self.metadata.as_deref()
     }
 
-    /// The bytes of all tensors together, as the index file states them. Nothing relies on the figure: in the wild
-    /// it is often wrong.
+    /// The bytes of all tensors together, as the index file states them. Nothing relies on the figure: in the
+    /// wild it is often wrong.
     ///
-    /// `None` where it is absent, or is something else than a whole number, of which [`Index::warnings`] tells.
+    /// `None` where it is absent, or is something else than a whole number, of which [`Index::warnings`]
+    /// tells.
     pub fn total_size(&self) -> Option<u64> {
         self.total_size
     }
@@ -191,7 +192,8 @@ impl Builder {
     }
 }
 
-/// The `total_size` of the JSON text of `metadata`. A whole number counts however it is written: `29.0`, `2.9e1`.
+/// The `total_size` of the JSON text of `metadata`. A whole number counts however it is written: `29.0`,
+/// `2.9e1`.
 fn total_size(metadata: &str) -> Result<Option<u64>, Warning> {
     let Ok(fields) = serde_json::from_str::<BTreeMap<String, &RawValue>>(metadata) else {
         return Err(Warning::new(

@@ -50,12 +50,12 @@ const STEMS: [&str; 3] = ["model", "diffusion_pytorch_model", "consolidated"];
 const ADAPTER: &str = "adapter_model";
 
 impl Layout {
-    /// Finds out what a path means: a directory with a model, an index file, one safetensors file under any name,
-    /// or the folder of a repository in the cache of the hub.
+    /// Finds out what a path means: a directory with a model, an index file, one safetensors file under any
+    /// name, or the folder of a repository in the cache of the hub.
     ///
-    /// The directory is listed once, as are the folders that an index names; no shard is opened or looked up. Paths
-    /// are taken as they are given: to resolve symlinks would lead into the blobs of the hub's cache. A variant is
-    /// looked for in directories; the path of a file says enough.
+    /// The directory is listed once, as are the folders that an index names; no shard is opened or looked up.
+    /// Paths are taken as they are given: to resolve symlinks would lead into the blobs of the hub's cache. A
+    /// variant is looked for in directories; the path of a file says enough.
     pub(crate) fn resolve(path: &Path, options: &OpenOptions) -> Result<Self> {
         if let Some(variant) = &options.variant
             && !is_one_part(variant)
@@ -86,7 +86,8 @@ impl Layout {
         }
     }
 
-    /// The model of an index file. Where none of its shards is there it is an error, be missing ones allowed or not.
+    /// The model of an index file. Where none of its shards is there it is an error, be missing ones allowed
+    /// or not.
     fn indexed(listing: &Listing, name: &str, options: &OpenOptions) -> Result<Self> {
         let path = listing.directory.join(name);
         let index = read_index(&path, options.max_index_bytes)?;
@@ -129,8 +130,8 @@ impl<'a> Choice<'a> {
         Self { listing, options, all, candidates }
     }
 
-    /// Takes the first of: an index some of whose shards are there, a single file, shards that are complete by
-    /// their names.
+    /// Takes the first of: an index some of whose shards are there, a single file, shards that are complete
+    /// by their names.
     fn make(&self) -> Result<Layout> {
         let mut stale = Vec::new();
         for index in self.indexes() {
@@ -154,7 +155,8 @@ impl<'a> Choice<'a> {
         Ok(self.report(layout, files.first().unwrap_or(&""), &stale))
     }
 
-    /// The index files in the order of precedence: the known ones, and then, if it comes to that, the only other.
+    /// The index files in the order of precedence: the known ones, and then, if it comes to that, the only
+    /// other.
     fn indexes(&self) -> impl Iterator<Item = Result<Candidate<'a>>> {
         let mut known = Vec::new();
         let mut others = Vec::new();
@@ -193,7 +195,8 @@ impl<'a> Choice<'a> {
     }
 
     /// The files with weights. Where no variant was asked for that is those of all variants: a name such as
-    /// `model.embed.safetensors` may mean a variant or a part of the model, and is no reason to open the rest alone.
+    /// `model.embed.safetensors` may mean a variant or a part of the model, and is no reason to open the rest
+    /// alone.
     fn weights(&self) -> Vec<Candidate<'a>> {
         let files = if self.options.variant.is_some() { &self.candidates } else { &self.all };
         files.iter().copied().filter(|file| !matches!(file.part, Part::Index { .. })).collect()
@@ -249,7 +252,8 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Adds what a user should know of the choice: stale indexes, what else could have been chosen, an adapter.
+    /// Adds what a user should know of the choice: stale indexes, what else could have been chosen, an
+    /// adapter.
     fn report(&self, mut layout: Layout, chosen: &str, stale: &[(&str, Error)]) -> Layout {
         let directory = &self.listing.directory;
         for (file, error) in stale {

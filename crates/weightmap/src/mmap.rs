@@ -43,9 +43,10 @@ impl FileMap {
         })?;
         let mut options = MmapOptions::new();
         options.len(length);
-        // SAFETY: the mapping is read-only, and no reference into it outlives it. Its bytes are promised to hold
-        // still only as far as nobody changes the file; `ShardedModel` states that condition to its users, any
-        // byte pattern is a valid `[u8]`, and what was read from the header is never read again from here.
+        // SAFETY: the mapping is read-only, and no reference into it outlives it. Its bytes are promised to
+        // hold still only as far as nobody changes the file; `ShardedModel` states that condition to its
+        // users, any byte pattern is a valid `[u8]`, and what was read from the header is never read again
+        // from here.
         let map = unsafe { options.map(file) };
         let map = match map {
             Err(error) if error.kind() == io::ErrorKind::Unsupported || is_enodev(&error) => {
@@ -62,7 +63,8 @@ impl FileMap {
         self.0.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
     }
 
-    /// Has the system begin to fetch exactly the pages of a range. It is a request: what comes of it is of no concern.
+    /// Has the system begin to fetch exactly the pages of a range. It is a request: what comes of it is of no
+    /// concern.
     pub(crate) fn fetch(&self, range: Range<u64>) {
         #[cfg(unix)]
         if let (Some(bytes), Ok(start)) = (self.get(range.clone()), usize::try_from(range.start)) {

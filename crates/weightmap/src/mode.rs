@@ -10,16 +10,17 @@ use crate::error::{Error, Result};
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum ReadMode {
-    /// Chosen for each shard: [`Buffered`](Self::Buffered) on a network or user-space file system, whose faults are slow and
-    /// whose mappings are at the mercy of the network, and for a file that cannot be mapped; otherwise [`Mapped`](Self::Mapped).
+    /// Chosen for each shard: [`Buffered`](Self::Buffered) on a network or user-space file system, whose
+    /// faults are slow and whose mappings are at the mercy of the network, and for a file that cannot be
+    /// mapped; otherwise [`Mapped`](Self::Mapped).
     #[default]
     Auto,
-    /// Without a copy: tensors lie in the mapped file, and their pages are brought in in windows by `MADV_POPULATE_READ`, where
-    /// an I/O fault is an error. Linux before 5.14 and other systems lack that: there the pages are touched, after it was seen
-    /// that the file has its size.
+    /// Without a copy: tensors lie in the mapped file, and their pages are brought in in windows by
+    /// `MADV_POPULATE_READ`, where an I/O fault is an error. Linux before 5.14 and other systems lack that:
+    /// there the pages are touched, after it was seen that the file has its size.
     Mapped,
-    /// Positioned reads into memory of the tensors' own, aligned for every element type. What happens to the file
-    /// afterwards does not concern them.
+    /// Positioned reads into memory of the tensors' own, aligned for every element type. What happens to the
+    /// file afterwards does not concern them.
     Buffered,
 }
 

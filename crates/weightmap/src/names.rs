@@ -35,7 +35,8 @@ impl NameTable {
         self.ends.len()
     }
 
-    /// Adds a name and gives its number, or, where the name is there already, the number that it has as an error.
+    /// Adds a name and gives its number, or, where the name is there already, the number that it has as an
+    /// error.
     pub(crate) fn insert(&mut self, name: &str) -> Result<u32, u32> {
         let Self { text, ends, numbers, hasher } = self;
         let same = |&number: &u32| bytes(text, ends, number) == name.as_bytes();

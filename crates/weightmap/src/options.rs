@@ -30,14 +30,16 @@ impl OpenOptions {
         self
     }
 
-    /// Opens a checkpoint some of whose shards are absent; the tensors of those that are present can be loaded.
+    /// Opens a checkpoint some of whose shards are absent; the tensors of those that are present can be
+    /// loaded.
     #[must_use]
     pub fn allow_missing(mut self, yes: bool) -> Self {
         self.allow_missing = yes;
         self
     }
 
-    /// The longest header in bytes that is read; by default 100,000,000, the limit of the reference implementation.
+    /// The longest header in bytes that is read; by default 100,000,000, the limit of the reference
+    /// implementation.
     #[must_use]
     pub fn max_header_bytes(mut self, bytes: u64) -> Self {
         self.max_header_bytes = bytes;

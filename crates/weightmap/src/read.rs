@@ -35,8 +35,9 @@ pub(crate) struct Density {
 }
 
 impl Density {
-    /// Whether read-ahead would fetch much that nobody asked for: it runs on past the end of what is read, and before
-    /// its start, by up to 8 MiB on some machines. At most all of the file is fetched, so a thirty-second part is not much.
+    /// Whether read-ahead would fetch much that nobody asked for: it runs on past the end of what is read,
+    /// and before its start, by up to 8 MiB on some machines. At most all of the file is fetched, so a
+    /// thirty-second part is not much.
     fn is_thin(&self) -> bool {
         !self.is_resident && self.read_bytes < self.file_bytes - self.file_bytes / 32
     }
@@ -51,7 +52,8 @@ pub(crate) struct Task {
     pub(crate) extent: Extent,
 }
 
-/// What is asked of the kernel at once, at most: a failure is told after this much, and another worker can take the next.
+/// What is asked of the kernel at once, at most: a failure is told after this much, and another worker can
+/// take the next.
 const REQUEST_BYTES: usize = 8 << 20;
 
 /// What all tasks of a load share.
@@ -136,8 +138,8 @@ impl Reading<'_> {
         Arc::clone(&self.infos[item])
     }
 
-    /// Shows that a shard is still the file that was checked: bytes that changed while they were read are not handed out
-    /// as if nothing had happened, nor the zeros that a mapping shows where its last page was cut.
+    /// Shows that a shard is still the file that was checked: bytes that changed while they were read are not
+    /// handed out as if nothing had happened, nor the zeros that a mapping shows where its last page was cut.
     pub(crate) fn verify(&self, shard: &Shard) -> Result<()> {
         self.pool.verified_file(shard).map(drop)
     }

@@ -8,8 +8,8 @@ use crate::sys;
 
 /// The account of one load.
 ///
-/// Bytes are bytes, pages are pages of [`page_bytes`](Self::page_bytes), times are wall-clock seconds. A figure that the
-/// system cannot give is `None`, never 0.
+/// Bytes are bytes, pages are pages of [`page_bytes`](Self::page_bytes), times are wall-clock seconds. A
+/// figure that the system cannot give is `None`, never 0.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct LoadReport {
@@ -17,19 +17,21 @@ pub struct LoadReport {
     pub tensors: u64,
     /// Bytes of tensor data that were asked for: the sum of the tensors' lengths.
     pub requested_bytes: u64,
-    /// Bytes that the kernel was asked for in order to have the tensors: their own, the gaps between merged neighbours, and of
-    /// what is mapped the rest of the first and last page, which can be part of the header. The reads of headers are not
-    /// in it, nor is what read-ahead adds.
+    /// Bytes that the kernel was asked for in order to have the tensors: their own, the gaps between merged
+    /// neighbours, and of what is mapped the rest of the first and last page, which can be part of the
+    /// header. The reads of headers are not in it, nor is what read-ahead adds.
     pub read_bytes: u64,
     /// `read_bytes / requested_bytes`; `None` when nothing was asked for.
     pub over_read: Option<f64>,
-    /// Bytes that the process fetched from devices during the load, `read_bytes` of `/proc/self/io`: read-ahead and headers
-    /// are in it, and so is whatever else the process read meanwhile; most network file systems are not.
+    /// Bytes that the process fetched from devices during the load, `read_bytes` of `/proc/self/io`:
+    /// read-ahead and headers are in it, and so is whatever else the process read meanwhile; most network
+    /// file systems are not.
     pub disk_bytes: Option<u64>,
     /// Bytes of headers read by this load, their 8-byte lengths included.
     pub header_bytes: u64,
-    /// Bytes of the checkpoint's files that this load did not ask for: the sizes of all shards that are there, less what it
-    /// read of them, the headers included that it read. `None` if the size of a shard cannot be had.
+    /// Bytes of the checkpoint's files that this load did not ask for: the sizes of all shards that are
+    /// there, less what it read of them, the headers included that it read. `None` if the size of a shard
+    /// cannot be had.
     pub spared_bytes: Option<u64>,
     /// Faults of this load's worker threads, while they read, that were served without waiting for a device.
     pub minor_faults: Option<u64>,
@@ -37,37 +39,38 @@ pub struct LoadReport {
     pub major_faults: Option<u64>,
     /// `requested_bytes` by the sum of both kinds of faults; `None` without faults.
     pub bytes_per_fault: Option<f64>,
-    /// The time that workers spent reading and populating by the number of their faults. It is an upper bound of what a
-    /// fault costs: copying and waiting for reads are in it. `None` without faults.
+    /// The time that workers spent reading and populating by the number of their faults. It is an upper bound
+    /// of what a fault costs: copying and waiting for reads are in it. `None` without faults.
     pub seconds_per_fault: Option<f64>,
     /// Pages that the merged reads cover, each counted once.
     pub extent_pages: u64,
-    /// Those of `extent_pages` that were in the page cache before the first read. The page that a header ends in is among them,
-    /// as this load may just have read it.
+    /// Those of `extent_pages` that were in the page cache before the first read. The page that a header ends
+    /// in is among them, as this load may just have read it.
     pub resident_before: Option<u64>,
     /// Those of `extent_pages` that were in the page cache after the last read.
     pub resident_after: Option<u64>,
     /// The size of a page in bytes.
     pub page_bytes: u64,
-    /// Bytes that were copied in user space: from the scratch memory that small neighbours are read into, to their tensors.
-    /// What the kernel copies out of the page cache is not in it.
+    /// Bytes that were copied in user space: from the scratch memory that small neighbours are read into, to
+    /// their tensors. What the kernel copies out of the page cache is not in it.
     pub copied_bytes: u64,
     /// Bytes of tensors that lie in mapped files: handed out without a copy.
     pub mapped_bytes: u64,
     /// Shards that hold a tensor of this load.
     pub shards_touched: u64,
-    /// Times that a shard's file was opened during this load, by other loads of the model too if they ran meanwhile. One that is
-    /// still open is not opened again, but of more shards than a quarter of the process's limit of descriptors, some
-    /// have been closed since.
+    /// Times that a shard's file was opened during this load, by other loads of the model too if they ran
+    /// meanwhile. One that is still open is not opened again, but of more shards than a quarter of the
+    /// process's limit of descriptors, some have been closed since.
     pub shards_opened: u64,
     /// Shards whose header was read and checked during this load: its first touch.
     pub shards_checked: u64,
-    /// Reads by position, or windows of a mapping that were populated, of at most 8 MiB each. What announces a window is not
-    /// counted.
+    /// Reads by position, or windows of a mapping that were populated, of at most 8 MiB each. What announces
+    /// a window is not counted.
     pub requests: u64,
     /// The mode that was asked for.
     pub mode_asked: ReadMode,
-    /// The mode that all shards were read in; `None` when they differ (see [`shards`](Self::shards)) or there are none.
+    /// The mode that all shards were read in; `None` when they differ (see [`shards`](Self::shards)) or there
+    /// are none.
     pub mode: Option<ReadMode>,
     /// Why that mode, or those.
     pub reason: String,
@@ -88,19 +91,20 @@ pub struct LoadReport {
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Stages {
-    /// Opening the model: finding its files and reading the index. It was spent once, before this load, and is not in
-    /// `total_seconds`.
+    /// Opening the model: finding its files and reading the index. It was spent once, before this load, and
+    /// is not in `total_seconds`.
     pub open_seconds: f64,
-    /// First touches: opening shards, reading and checking headers, mapping. Workers touch a shard and plan its reads in one
-    /// go; the time of that is shared out to this stage and the next by how long they were busy with either.
+    /// First touches: opening shards, reading and checking headers, mapping. Workers touch a shard and plan
+    /// its reads in one go; the time of that is shared out to this stage and the next by how long they were
+    /// busy with either.
     pub touch_seconds: f64,
     /// Turning tensors into reads, and counting resident pages.
     pub plan_seconds: f64,
-    /// Reading: from the first request to the last byte. Of a stream, the time in which workers waited for the consumer is in
-    /// it, and in `total_seconds`.
+    /// Reading: from the first request to the last byte. Of a stream, the time in which workers waited for
+    /// the consumer is in it, and in `total_seconds`.
     pub read_seconds: f64,
-    /// Showing that no file has changed meanwhile, counting resident pages again, and, once in a model's life, asking for the
-    /// sizes of shards that have not been touched.
+    /// Showing that no file has changed meanwhile, counting resident pages again, and, once in a model's
+    /// life, asking for the sizes of shards that have not been touched.
     pub verify_seconds: f64,
     /// The whole load.
     pub total_seconds: f64,

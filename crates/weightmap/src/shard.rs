@@ -26,7 +26,8 @@ pub(crate) struct Shard {
     map: Result<FileMap>,
 }
 
-/// What a first touch learns. It outlives the mapping, so that a shard that is opened again can be shown to be the same.
+/// What a first touch learns. It outlives the mapping, so that a shard that is opened again can be shown to
+/// be the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Checked {
     pub(crate) identity: FileIdentity,
@@ -34,8 +35,8 @@ pub(crate) struct Checked {
 }
 
 impl Shard {
-    /// Opens a file for the first time: reads its header by position, since touching a mapping for it would make
-    /// read-ahead fetch megabytes.
+    /// Opens a file for the first time: reads its header by position, since touching a mapping for it would
+    /// make read-ahead fetch megabytes.
     pub(crate) fn open(
         number: u32,
         name: ShardName,

@@ -9,9 +9,10 @@ use crate::error::ShardNameError;
 
 /// The path of a shard relative to the directory of its index, its parts separated by `/`.
 ///
-/// A name that exists is safe: on no operating system does it lead out of that directory. It is judged as text,
-/// by the rules of POSIX and of Windows alike, before any file is touched; the target of a symlink is not judged,
-/// since caches consist of them. Equal names are equal files: `./x` and `a//b` are brought into one form.
+/// A name that exists is safe: on no operating system does it lead out of that directory. It is judged as
+/// text, by the rules of POSIX and of Windows alike, before any file is touched; the target of a symlink is
+/// not judged, since caches consist of them. Equal names are equal files: `./x` and `a//b` are brought into
+/// one form.
 ///
 /// ```
 /// use weightmap::ShardName;
@@ -27,10 +28,11 @@ impl ShardName {
     /// Reads a name that comes from an index.
     ///
     /// # Errors
-    /// [`ShardNameError::Unsafe`] for a name that could lead out of the directory, and [`ShardNameError::Bad`] for
-    /// one that is not that of a safetensors file.
+    /// [`ShardNameError::Unsafe`] for a name that could lead out of the directory, and
+    /// [`ShardNameError::Bad`] for one that is not that of a safetensors file.
     pub fn parse(name: &str) -> Result<Self, ShardNameError> {
-        // Windows strips trailing dots and spaces, so that `.. ` is `..` there, and `a.` is `a`. `.` and the empty part stay put.
+        // Windows strips trailing dots and spaces, so that `.. ` is `..` there, and `a.` is `a`. `.` and the
+        // empty part stay put.
         let moves = |part: &str| !matches!(part, "" | ".") && part.ends_with(['.', ' ']);
         let faults = [
             (name.contains('\0'), "it contains a NUL"),
@@ -59,8 +61,8 @@ impl ShardName {
         }
     }
 
-    /// The name of a file that a user pointed at or that a listing of the directory gave, taken as it is: a blob of
-    /// the hub's cache has no suffix.
+    /// The name of a file that a user pointed at or that a listing of the directory gave, taken as it is: a
+    /// blob of the hub's cache has no suffix.
     pub(crate) fn of_file(name: &str) -> Self {
         Self(name.into())
     }

@@ -54,7 +54,8 @@ pub(crate) fn thread_faults() -> Option<Faults> {
 
 /// The most bytes of memory that this program has had resident, pages of mapped files included.
 ///
-/// `VmHWM` of `/proc/self/status`: what `getrusage` tells has the peak of the program in it that started this one.
+/// `VmHWM` of `/proc/self/status`: what `getrusage` tells has the peak of the program in it that started this
+/// one.
 pub(crate) fn peak_resident_bytes() -> Option<u64> {
     if cfg!(not(target_os = "linux")) {
         return None;
@@ -103,11 +104,12 @@ pub(crate) fn descriptor_limit() -> Option<u64> {
 
 /// How many pages of a file's range are in the page cache.
 ///
-/// By `cachestat` (Linux 6.5). Where that is lacking, forbidden or wrong, `mapped`, the mapping of the same range, is asked by
-/// `mincore`, if the process owns the file: of other files that answers that all is there.
+/// By `cachestat` (Linux 6.5). Where that is lacking, forbidden or wrong, `mapped`, the mapping of the same
+/// range, is asked by `mincore`, if the process owns the file: of other files that answers that all is there.
 #[cfg(target_os = "linux")]
 pub(crate) fn cached_pages(file: &File, range: Range<u64>, mapped: Option<&[u8]>) -> Option<u64> {
-    // The pages of an overlay are those of the file beneath it, and huge ones are kept elsewhere: `cachestat` finds none.
+    // The pages of an overlay are those of the file beneath it, and huge ones are kept elsewhere: `cachestat`
+    // finds none.
     let is_blind = matches!(file_system_number(file), Some(OVERLAY | HUGETLB));
     let answer = if is_blind { None } else { cachestat(file, range) };
     answer.or_else(|| if is_ours(file) { mincore(mapped?) } else { None })
@@ -130,7 +132,8 @@ pub(crate) fn cached_pages(_: &File, _: Range<u64>, _: Option<&[u8]>) -> Option<
 #[cfg(target_os = "linux")]
 fn cachestat(file: &File, range: Range<u64>) -> Option<u64> {
     use std::os::fd::AsRawFd;
-    /// The call's number on most architectures; on the others no such call is known, and the answer is an error.
+    /// The call's number on most architectures; on the others no such call is known, and the answer is an
+    /// error.
     const SYS_CACHESTAT: libc::c_long = 451;
     #[repr(C)]
     struct Span {
@@ -153,8 +156,8 @@ fn cachestat(file: &File, range: Range<u64>) -> Option<u64> {
     }
     let span = Span { offset: range.start, bytes };
     let mut counts = Counts::default();
-    // SAFETY: both pointers are to structures of the kernel's layout (`struct cachestat_range`, `struct cachestat`) that
-    // live through the call, the second one writable; the descriptor is open.
+    // SAFETY: both pointers are to structures of the kernel's layout (`struct cachestat_range`, `struct
+    // cachestat`) that live through the call, the second one writable; the descriptor is open.
     let answer = unsafe {
         libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const span, &raw mut counts, 0 as libc::c_uint)
     };
@@ -172,8 +175,9 @@ fn mincore(mapped: &[u8]) -> Option<u64> {
     let mut resident = [0_u8; PAGES];
     let count = |part: &[u8]| {
         let inside = part.as_ptr().addr() % page;
-        // SAFETY: the start is that of the page that `part` begins in, and all pages up to the end of `part`, of which there
-        // are at most `PAGES`, are mapped as a whole; the call writes a byte for each of them and nothing else.
+        // SAFETY: the start is that of the page that `part` begins in, and all pages up to the end of `part`,
+        // of which there are at most `PAGES`, are mapped as a whole; the call writes a byte for each of them
+        // and nothing else.
         let answer = unsafe {
             let start = part.as_ptr().cast_mut().wrapping_sub(inside);
             libc::mincore(start.cast(), part.len() + inside, resident.as_mut_ptr().cast())
@@ -186,7 +190,8 @@ fn mincore(mapped: &[u8]) -> Option<u64> {
 
 /// Says whether reads by position of a file are to be extended by read-ahead. It is a request.
 ///
-/// Without it the device gives the pages that were asked for, and no page is marked to start read-ahead when it is touched.
+/// Without it the device gives the pages that were asked for, and no page is marked to start read-ahead when
+/// it is touched.
 pub(crate) fn set_read_ahead(file: &File, wanted: bool) {
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
     {
@@ -223,7 +228,8 @@ pub(crate) fn evict(file: &File) -> io::Result<()> {
 /// What kind of file system a file is on.
 #[cfg(target_os = "linux")]
 pub(crate) fn file_system(file: &File) -> FileSystem {
-    // Numbers of the kernel's `magic.h` and, for the last three, of the file systems' own headers; virtiofs answers as FUSE.
+    // Numbers of the kernel's `magic.h` and, for the last three, of the file systems' own headers; virtiofs
+    // answers as FUSE.
     match file_system_number(file) {
         Some(0x6969) => FileSystem::Remote("NFS"),
         Some(0x517b | 0xff53_4d42 | 0xfe53_4d42) => FileSystem::Remote("SMB"),

@@ -37,17 +37,19 @@ impl Mapped {
     }
 }
 
-/// A tensor's bytes where they lie in the mapped file: no copy is made, and nothing is read until they are touched.
+/// A tensor's bytes where they lie in the mapped file: no copy is made, and nothing is read until they are
+/// touched.
 ///
-/// It keeps the mapping alive, also after the model is dropped or the shard released. What touching it can come to when
-/// someone changes the file is told on [`ShardedModel`](crate::ShardedModel).
+/// It keeps the mapping alive, also after the model is dropped or the shard released. What touching it can
+/// come to when someone changes the file is told on [`ShardedModel`](crate::ShardedModel).
 #[derive(Clone)]
 pub struct TensorView {
     info: Arc<TensorInfo>,
     bytes: Mapped,
 }
 
-/// A tensor that has been loaded: into memory of its own, or as pages of the mapped file that were brought in.
+/// A tensor that has been loaded: into memory of its own, or as pages of the mapped file that were brought
+/// in.
 ///
 /// It keeps what it needs alive, also after the model is dropped or the shard released.
 pub struct Tensor {
@@ -130,9 +132,10 @@ macro_rules! typed_access {
             /// The elements as a slice, without a copy.
             ///
             /// # Errors
-            /// [`Error::DtypeMismatch`] when the elements are not of the type `T`; [`Error::Misaligned`] when they do not lie
-            /// at an address that `T` needs, as happens to mapped tensors (memory of a tensor's own is always aligned);
-            /// [`Error::BigEndian`] on a machine of that byte order. [`Self::to_vec`] helps with the last two.
+            /// [`Error::DtypeMismatch`] when the elements are not of the type `T`; [`Error::Misaligned`] when
+            /// they do not lie at an address that `T` needs, as happens to mapped tensors (memory of a
+            /// tensor's own is always aligned); [`Error::BigEndian`] on a machine of that byte order.
+            /// [`Self::to_vec`] helps with the last two.
             pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
                 element::as_slice(&self.info, self.bytes())
             }
@@ -148,7 +151,8 @@ macro_rules! typed_access {
             /// The elements of a [`Dtype::Bool`] tensor; all of them are looked at.
             ///
             /// # Errors
-            /// [`Error::DtypeMismatch`] for any other type; [`Error::NotBool`] when a byte is neither 0 nor 1.
+            /// [`Error::DtypeMismatch`] for any other type; [`Error::NotBool`] when a byte is neither 0 nor
+            /// 1.
             pub fn as_bools(&self) -> Result<&[bool]> {
                 element::as_bools(&self.info, self.bytes())
             }

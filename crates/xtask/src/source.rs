@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-/// A Rust file. All views have the length and the line breaks of the original, so that an offset holds in each.
+/// A Rust file. All views have the length and the line breaks of the original, so that an offset holds in
+/// each.
 pub(crate) struct Source {
     /// Relative to the root of the workspace, with `/` on every system.
     pub(crate) path: String,

@@ -11,8 +11,8 @@ const REPAIR: &str = "fetch the file again, or save it anew with another writer"
 
 /// A rule of the format that a header breaks, with the names and ranges concerned.
 ///
-/// Ranges and offsets of tensors are relative to the data area, as `data_offsets` are; a `byte` counts from the
-/// first byte of the header's text, which is byte 8 of the file.
+/// Ranges and offsets of tensors are relative to the data area, as `data_offsets` are; a `byte` counts from
+/// the first byte of the header's text, which is byte 8 of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {

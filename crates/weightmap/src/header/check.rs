@@ -39,7 +39,8 @@ fn size(name: &str, row: &Row, shape: &[u64]) -> Result<(), HeaderError> {
     Ok(())
 }
 
-/// The bits of a tensor; `None` when there are 2^128 or more. A zero anywhere makes it 0, whatever comes before.
+/// The bits of a tensor; `None` when there are 2^128 or more. A zero anywhere makes it 0, whatever comes
+/// before.
 fn bits(width: u32, shape: &[u64]) -> Option<u128> {
     if shape.contains(&0) {
         return Some(0);

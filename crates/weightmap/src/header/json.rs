@@ -147,7 +147,8 @@ impl Reader {
     }
 }
 
-/// The byte of the text at which serde_json, which counts lines and columns of bytes from 1, noticed an error.
+/// The byte of the text at which serde_json, which counts lines and columns of bytes from 1, noticed an
+/// error.
 fn position(text: &str, error: &serde_json::Error) -> u64 {
     let lines_before = error.line().saturating_sub(1);
     let line_start: usize = text.split_inclusive('\n').take(lines_before).map(str::len).sum();

@@ -15,8 +15,8 @@ pub(super) fn parse(first: &[u8], file_bytes: u64, limit: u64) -> Result<u64, He
     if header_bytes <= limit.min(room) {
         return Ok(header_bytes);
     }
-    // A length that fits the file, or would if more of it were there, can begin with any bytes: two of them are a
-    // signature only where no header could be as long as they say.
+    // A length that fits the file, or would if more of it were there, can begin with any bytes: two of them
+    // are a signature only where no header could be as long as they say.
     let absurd = u32::try_from(header_bytes).is_err();
     if (absurd || header_bytes > room)
         && let Some((looks_like, advice)) = recognise(first, if absurd { 2 } else { 4 }, limit.min(room))

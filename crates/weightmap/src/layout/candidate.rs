@@ -30,7 +30,8 @@ pub(super) enum Part {
 const STEMS_WITH_VARIANTS: [&str; 2] = ["model", "diffusion_pytorch_model"];
 
 impl<'a> Candidate<'a> {
-    /// Reads a file name; `asked` is the variant that is wanted, and helps to see it in the names of any stem.
+    /// Reads a file name; `asked` is the variant that is wanted, and helps to see it in the names of any
+    /// stem.
     ///
     /// Names that start with a dot are none: macOS leaves `._model.safetensors` behind.
     pub(super) fn parse(file: &'a str, asked: Option<&str>) -> Option<Self> {
@@ -54,7 +55,8 @@ impl<'a> Candidate<'a> {
 /// What is known of a name: stem, variant, part.
 type Read<'a> = (&'a str, Option<&'a str>, Part);
 
-/// `model.safetensors.index`, `….index.fp16`, and the older `….fp16.index` and `model.fp16.safetensors.index`.
+/// `model.safetensors.index`, `….index.fp16`, and the older `….fp16.index` and
+/// `model.fp16.safetensors.index`.
 fn index<'a>(name: &'a str, asked: Option<&str>) -> Option<Read<'a>> {
     let (stem, rest) = name.split_once(".safetensors.")?;
     if let Some(variant) = rest.strip_prefix("index.") {

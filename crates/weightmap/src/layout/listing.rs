@@ -10,7 +10,8 @@ use crate::error::{Error, MissingShard, Result, quote_all};
 use crate::index::Index;
 use crate::shard_name::ShardName;
 
-/// The names of all that is in a directory, sorted; those that are not UTF-8 are left out, as no index can name them.
+/// The names of all that is in a directory, sorted; those that are not UTF-8 are left out, as no index can
+/// name them.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) directory: PathBuf,

@@ -48,7 +48,8 @@ fn alone(shard: &Shard, file: &File, region: &Region, reading: &Reading<'_>) -> 
     Ok((region.item, Tensor::owned(reading.info(region.item), buffer)))
 }
 
-/// Reads neighbours with the gaps between them at once, and copies each into memory of its own, where it is aligned.
+/// Reads neighbours with the gaps between them at once, and copies each into memory of its own, where it is
+/// aligned.
 fn coalesced(
     shard: &Shard,
     file: &File,

@@ -24,8 +24,8 @@ pub(super) fn read(task: &Task, reading: &Reading<'_>) -> Result<Vec<(usize, Ten
     windows.into_par_iter().try_for_each(|window| {
         reading.meter.request(window.end - window.start, || {
             if task.density.is_thin() {
-                // Populating finds the pages under way, and no reason to read ahead. Where most of the file is wanted,
-                // read-ahead alone is quicker: it makes larger folios.
+                // Populating finds the pages under way, and no reason to read ahead. Where most of the file
+                // is wanted, read-ahead alone is quicker: it makes larger folios.
                 shard.map()?.fetch(window.clone());
             }
             populate(shard, window.clone(), reading)

@@ -7,7 +7,8 @@ use crate::error::count;
 use crate::mode::ReadMode;
 
 impl fmt::Display for LoadReport {
-    /// A short table for people, without colour; with figures of usual size and one reason it fits 79 columns.
+    /// A short table for people, without colour; with figures of usual size and one reason it fits 79
+    /// columns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.stages.total_seconds;
         row(

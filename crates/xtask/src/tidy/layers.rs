@@ -54,7 +54,8 @@ fn from_root(code: &str, depth: usize) -> impl Iterator<Item = (usize, &str)> {
         .flat_map(|at| used(code, at))
 }
 
-/// The names, with their offsets, that a path uses after its part that ends at `at`: one, or each of a `{group}`.
+/// The names, with their offsets, that a path uses after its part that ends at `at`: one, or each of a
+/// `{group}`.
 fn used(code: &str, at: usize) -> Vec<(usize, &str)> {
     let rest = slice(code, at..code.len());
     let Some(path) = rest.strip_prefix("::") else { return Vec::new() };
