@@ -15,7 +15,8 @@ pub fn byte_len(dtype: &str, shape: &[u64]) -> u64 {
     bits / 8
 }
 
-fn bits(dtype: &str) -> u64 {
+/// The bits of one element.
+pub(crate) fn bits(dtype: &str) -> u64 {
     match dtype {
         "F4" => 4,
         "F6_E2M3" | "F6_E3M2" => 6,

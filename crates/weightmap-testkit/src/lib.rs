@@ -31,11 +31,13 @@
 mod checkpoint;
 pub mod damage;
 mod dtype;
+mod ensure;
 mod llama;
 mod moe;
 mod oracle;
 pub mod pattern;
 mod shard;
+mod slice;
 mod temp_model;
 
 pub use checkpoint::{Checkpoint, Written};

@@ -1,7 +1,6 @@
 //! A llama-like model: real names and shapes, deterministic content.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use serde_json::json;
@@ -95,7 +94,7 @@ impl Llama {
         shards.into_iter().zip(1..).fold(checkpoint, |checkpoint, (mut tensors, number)| {
             // The reference writer sorts the tensors of a file by name.
             tensors.sort();
-            let empty = ShardBuilder::new().metadata("format", "pt").metadata("pattern", &pattern_stamp());
+            let empty = ShardBuilder::new().metadata("format", "pt").metadata("pattern", &pattern::stamp());
             let shard = tensors.iter().fold(empty, |shard, (name, shape)| shard.pattern(name, "BF16", shape));
             checkpoint.shard(&format!("model-{number:05}-of-{count:05}.safetensors"), shard)
         })
@@ -106,19 +105,15 @@ impl Llama {
     /// # Errors
     /// When a directory or file cannot be created or written.
     pub fn write(&self, dir: impl AsRef<Path>) -> io::Result<Written> {
-        place(&self.checkpoint(), dir.as_ref(), |_, _| Ok(false))
+        self.checkpoint().replace(dir)
     }
 
-    /// Writes of the model what is not in `dir` already: nothing, if it is there whole.
-    ///
-    /// A shard counts as there if its size and its header are right, since they determine its content; damage
-    /// to the tensors' bytes is not noticed. Several processes may do this at once: each file appears whole,
-    /// and one that another process has put there meanwhile is kept, so that its readers see no change.
+    /// Writes of the model what is not in `dir` already, as [`Checkpoint::ensure`] does.
     ///
     /// # Errors
     /// When a directory or file cannot be created, read or written.
     pub fn ensure(&self, dir: impl AsRef<Path>) -> io::Result<Written> {
-        place(&self.checkpoint(), dir.as_ref(), is_there)
+        self.checkpoint().ensure(dir)
     }
 
     fn split(&self) -> Vec<Vec<(String, Vec<u64>)>> {
@@ -152,74 +147,6 @@ impl Llama {
             "tie_word_embeddings": false,
         })
     }
-}
-
-/// A sample of the pattern: files whose content came from another version of it are told by their header.
-fn pattern_stamp() -> String {
-    pattern::bytes("stamp", 8).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// What a file of the checkpoint should hold.
-enum Wanted<'a> {
-    Shard(&'a ShardBuilder),
-    Bytes(Vec<u8>),
-}
-
-impl Wanted<'_> {
-    /// What identifies the file: its size, and the bytes that it begins with.
-    fn identity(&self) -> (u64, Vec<u8>) {
-        match self {
-            Self::Shard(shard) => (shard.file_len(), shard.head()),
-            Self::Bytes(bytes) => (bytes.len() as u64, bytes.clone()),
-        }
-    }
-
-    fn write_to(&self, mut file: &File) -> io::Result<()> {
-        match self {
-            Self::Shard(shard) => shard.write_to(file),
-            Self::Bytes(bytes) => io::Write::write_all(&mut file, bytes),
-        }
-    }
-}
-
-fn place(
-    checkpoint: &Checkpoint,
-    dir: &Path,
-    keep: impl Fn(&Path, &Wanted<'_>) -> io::Result<bool>,
-) -> io::Result<Written> {
-    std::fs::create_dir_all(dir)?;
-    let shards = checkpoint.shards().map(|(name, shard)| (name, Wanted::Shard(shard)));
-    let others = checkpoint.files().map(|(name, bytes)| (name, Wanted::Bytes(bytes)));
-    for (name, wanted) in shards.chain(others) {
-        let path = dir.join(name);
-        if keep(&path, &wanted)? {
-            continue;
-        }
-        let hidden = tempfile::Builder::new()
-            .prefix(".")
-            .suffix(".tmp")
-            .make_in(dir, |path| File::create_new(path))?;
-        wanted.write_to(hidden.as_file())?;
-        // Another process may have been faster; whoever has opened its file must not see it replaced.
-        if !keep(&path, &wanted)? {
-            hidden.persist(&path)?;
-        }
-    }
-    Ok(checkpoint.paths(dir))
-}
-
-fn is_there(path: &Path, wanted: &Wanted<'_>) -> io::Result<bool> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        file => file?,
-    };
-    let (len, beginning) = wanted.identity();
-    if file.metadata()?.len() != len {
-        return Ok(false);
-    }
-    let mut found = Vec::new();
-    file.take(beginning.len() as u64).read_to_end(&mut found)?;
-    Ok(found == beginning)
 }
 
 #[cfg(test)]

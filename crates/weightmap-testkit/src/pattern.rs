@@ -36,6 +36,12 @@ pub fn bytes(name: &str, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// A sample of the pattern: files whose content came from another version of it are told by this in their
+/// header.
+pub fn stamp() -> String {
+    bytes("stamp", 8).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// FNV-1a: short, and well enough spread for the mixing that follows.
 fn seed(name: &str) -> u64 {
     name.bytes()
