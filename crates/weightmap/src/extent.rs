@@ -3,65 +3,12 @@
 //! Ranges are of `u64` and half open; none of the functions can overflow, whatever the range. A range that
 //! ends before it begins counts as empty.
 
+mod plan;
+
 use std::iter;
 use std::ops::Range;
 
-/// The bytes of one tensor that are wanted, as a range of the shard's file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Region {
-    /// The caller's number for it.
-    pub(crate) item: usize,
-    /// Where it lies, counted from the start of the file.
-    pub(crate) range: Range<u64>,
-}
-
-/// Neighbouring regions that are read together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Extent {
-    /// From the first byte of its regions to their last, the gaps between them included.
-    pub(crate) range: Range<u64>,
-    /// Never empty, sorted by start.
-    pub(crate) regions: Vec<Region>,
-}
-
-/// When neighbours are read together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Merge {
-    /// The most bytes between two neighbours that are read and thrown away to save a request.
-    pub(crate) max_gap: u64,
-    /// The most bytes of an extent of several regions that do not overlap.
-    pub(crate) max_bytes: u64,
-}
-
-/// The regions of one file, in any order, as sorted and disjoint extents.
-///
-/// Regions that overlap always share an extent, so that no byte is read twice; such an extent, and that of a
-/// single large region, may be larger than `max_bytes`. An empty region is in no extent.
-pub(crate) fn merge(mut regions: Vec<Region>, policy: &Merge) -> Vec<Extent> {
-    regions.retain(|region| !region.range.is_empty());
-    regions.sort_by_key(|region| region.range.start);
-    let mut extents: Vec<Extent> = Vec::new();
-    for region in regions {
-        match extents.last_mut() {
-            Some(extent) if policy.joins(&extent.range, &region.range) => {
-                extent.range.end = extent.range.end.max(region.range.end);
-                extent.regions.push(region);
-            }
-            _ => extents.push(Extent { range: region.range.clone(), regions: vec![region] }),
-        }
-    }
-    extents
-}
-
-impl Merge {
-    /// Whether `next`, which does not begin before `extent`, is read with it.
-    fn joins(&self, extent: &Range<u64>, next: &Range<u64>) -> bool {
-        match next.start.checked_sub(extent.end) {
-            None => true,
-            Some(gap) => gap <= self.max_gap && next.end - extent.start <= self.max_bytes,
-        }
-    }
-}
+pub(crate) use plan::{Cost, Item, Portion, Request, plan};
 
 /// The range cut into pieces of at most `piece` bytes, in order.
 ///
@@ -119,55 +66,9 @@ mod tests {
 
     const TOP: u64 = u64::MAX;
 
-    fn merged(ranges: &[Range<u64>], max_gap: u64, max_bytes: u64) -> Vec<(Range<u64>, Vec<usize>)> {
-        let regions =
-            ranges.iter().enumerate().map(|(item, range)| Region { item, range: range.clone() }).collect();
-        merge(regions, &Merge { max_gap, max_bytes })
-            .into_iter()
-            .map(|extent| (extent.range, extent.regions.iter().map(|region| region.item).collect()))
-            .collect()
-    }
-
-    #[test]
-    fn neighbours_within_the_gap_are_read_together() {
-        assert_eq!(merged(&[0..10, 14..20], 4, 100), [(0..20, vec![0, 1])]);
-        assert_eq!(merged(&[0..10, 15..20], 4, 100), [(0..10, vec![0]), (15..20, vec![1])]);
-        assert_eq!(merged(&[0..10, 10..20], 0, 100), [(0..20, vec![0, 1])]);
-    }
-
-    #[test]
-    fn an_extent_stops_growing_at_the_most_bytes() {
-        assert_eq!(merged(&[0..10, 10..20, 20..30], 0, 20), [(0..20, vec![0, 1]), (20..30, vec![2])]);
-        assert_eq!(merged(&[0..10, 12..20], 9, 19), [(0..10, vec![0]), (12..20, vec![1])]);
-    }
-
-    #[test]
-    fn a_large_region_is_an_extent_of_its_own() {
-        assert_eq!(
-            merged(&[0..5, 5..500, 500..505], 9, 20),
-            [(0..5, vec![0]), (5..500, vec![1]), (500..505, vec![2])]
-        );
-    }
-
-    #[test]
-    fn overlapping_regions_share_an_extent_whatever_its_size() {
-        assert_eq!(merged(&[0..10, 9..20, 0..10, 3..4], 0, 5), [(0..20, vec![0, 2, 3, 1])]);
-    }
-
-    #[test]
-    fn any_order_gives_file_order() {
-        assert_eq!(
-            merged(&[50..60, 0..10, 20..30], 0, 100),
-            [(0..10, vec![1]), (20..30, vec![2]), (50..60, vec![0])]
-        );
-    }
-
     #[test]
     #[expect(clippy::reversed_empty_ranges, reason = "a range that ends before it begins is what is tested")]
     fn empty_regions_are_in_no_extent() {
-        assert_eq!(merged(&[], 9, 9), []);
-        assert_eq!(merged(&[7..7, 9..3], 9, 9), []);
-        assert_eq!(merged(&[0..1, 2..2, 4..5], 2, 9), [(0..1, vec![0]), (4..5, vec![2])]);
         assert_eq!(union([9..3, 4..4]), []);
         assert_eq!(split(9..3, 1, 1).count(), 0);
         assert_eq!(pages(9..3, 4, 100), 9..3);
@@ -175,8 +76,6 @@ mod tests {
 
     #[test]
     fn regions_at_the_top_of_the_range_do_not_overflow() {
-        assert_eq!(merged(&[0..1, TOP - 1..TOP], TOP, TOP), [(0..TOP, vec![0, 1])]);
-        assert_eq!(merged(&[0..TOP, TOP - 1..TOP], 0, 0), [(0..TOP, vec![0, 1])]);
         assert_eq!(union([1..TOP, 0..1]), [0..TOP]);
         assert_eq!(union([0..TOP, 5..TOP]), [0..TOP]);
     }
@@ -220,44 +119,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn every_wanted_byte_is_in_one_extent_and_no_gap_is_too_wide(
-            starts in vec((0u64..120, 0u64..12), 0..20), max_gap in 0u64..6, max_bytes in 0u64..40,
-        ) {
-            let wanted: Vec<_> = starts.iter().map(|&(start, len)| start..start + len).collect();
-            let regions = wanted.iter().enumerate();
-            let regions = regions.map(|(item, range)| Region { item, range: range.clone() }).collect();
-            let extents = merge(regions, &Merge { max_gap, max_bytes });
-            let ranges: Vec<_> = extents.iter().map(|extent| extent.range.clone()).collect();
-
-            prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
-            for byte in 0..140 {
-                prop_assert!(covers(&ranges, byte) <= 1);
-                prop_assert!(covers(&wanted, byte) == 0 || covers(&ranges, byte) == 1);
-            }
-            for Extent { range, regions } in &extents {
-                let mut end = range.start;
-                for Region { range: next, .. } in regions {
-                    prop_assert!(next.start >= range.start && next.start.saturating_sub(end) <= max_gap);
-                    let alone = end == range.start;
-                    prop_assert!(alone || next.start < end || next.end - range.start <= max_bytes);
-                    end = end.max(next.end);
-                }
-                prop_assert_eq!(end, range.end);
-            }
-            for pair in extents.windows(2) {
-                let (extent, next) = (&pair[0].range, &pair[1].regions[0].range);
-                prop_assert!(next.start - extent.end > max_gap || next.end - extent.start > max_bytes);
-            }
-            let mut items: Vec<_> = extents.iter().flat_map(|extent| &extent.regions).collect();
-            items.sort_by_key(|region| region.item);
-            let asked: Vec<_> = wanted.iter().enumerate().filter(|(_, range)| !range.is_empty()).collect();
-            prop_assert_eq!(items.len(), asked.len());
-            for (region, (item, range)) in items.into_iter().zip(asked) {
-                prop_assert_eq!((region.item, &region.range), (item, range));
-            }
-        }
-
         #[test]
         fn pieces_cover_the_range_exactly(
             start in 0u64..300, len in 0u64..300, top in any::<bool>(), piece in 0u64..50, align in 0u64..20,

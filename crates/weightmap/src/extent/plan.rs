@@ -1,0 +1,159 @@
+//! Wanted regions of one file → requests, by what a request costs.
+
+use std::iter::once;
+use std::ops::Range;
+
+use crate::region::Region;
+
+/// Where requests are cut: at pages of the file, so that none is read twice, and at huge ones, unless requests are of
+/// few.
+const PAGES: [u64; 2] = [2 << 20, 4096];
+
+/// A tensor of which something is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Item<'a> {
+    /// The caller's number for it.
+    pub(crate) item: usize,
+    /// Where the tensor begins in the file.
+    pub(crate) start: u64,
+    /// What of it is wanted.
+    pub(crate) region: &'a Region,
+}
+
+/// What a request costs on a storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// The bytes that could be read in the time that one more request takes: the widest gap worth reading.
+    pub(crate) gap_bytes: u64,
+    /// The widest gap within an item that a request may hold. A reader can leave out those that are not worth
+    /// reading.
+    pub(crate) row_gap_bytes: u64,
+    /// The size that is aimed at: neighbours are read together up to it, and what is longer than twice of it
+    /// is cut into pieces of about it. No gap that is wider is worth reading.
+    pub(crate) request_bytes: u64,
+}
+
+/// Bytes that are read at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// The range of the file, gaps included.
+    pub(crate) range: Range<u64>,
+    /// What the bytes are for: in the order of the file, disjoint, never empty.
+    pub(crate) portions: Vec<Portion>,
+}
+
+/// The part of an item that a request holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Portion {
+    /// The caller's number for the item.
+    pub(crate) item: usize,
+    /// The range of the file, within the request.
+    pub(crate) source: Range<u64>,
+    /// Where its wanted bytes belong among the item's local bytes; never empty.
+    pub(crate) dest: Range<u64>,
+    /// Whether all bytes of the source are wanted.
+    pub(crate) is_dense: bool,
+}
+
+/// The requests that read all items of one file, in the order of the file.
+///
+/// An item is either in one request, alone or with whole neighbours, or has several of its own, one after the
+/// other: a request that ends an item begun earlier begins none, so that no item waits for the memory of the
+/// next.
+///
+/// Items may overlap. What both want is then read for each, all of the one before the other.
+pub(crate) fn plan(mut items: Vec<Item<'_>>, cost: &Cost) -> Vec<Request> {
+    items.sort_by_key(|item| item.start.saturating_add(item.region.hull().start));
+    let request_bytes = cost.request_bytes.max(1);
+    let gap_bytes = cost.gap_bytes.min(request_bytes);
+    let row_gap_bytes = cost.row_gap_bytes.clamp(gap_bytes, request_bytes);
+    let mut planner =
+        Planner { gap_bytes, row_gap_bytes, request_bytes, requests: Vec::new(), is_open: false };
+    items.iter().for_each(|item| planner.add(item));
+    planner.requests
+}
+
+struct Planner {
+    gap_bytes: u64,
+    row_gap_bytes: u64,
+    request_bytes: u64,
+    requests: Vec<Request>,
+    /// Whether the last request holds whole items, and may get more.
+    is_open: bool,
+}
+
+impl Planner {
+    fn add(&mut self, item: &Item<'_>) {
+        let in_file =
+            |span: Range<u64>| item.start.saturating_add(span.start)..item.start.saturating_add(span.end);
+        let mut spans = item.region.spans(self.row_gap_bytes).map(in_file).peekable();
+        let Some(first) = spans.next() else { return };
+        let is_small = spans.peek().is_none() && first.end - first.start <= self.request_bytes;
+        if is_small {
+            self.share(item.portion(first));
+        } else {
+            once(first).chain(spans).for_each(|span| self.divide(item, span));
+        }
+        self.is_open = is_small;
+    }
+
+    /// Adds a whole item to the last request, where that pays, or begins the next with it.
+    fn share(&mut self, portion: Portion) {
+        let (gap_bytes, request_bytes) = (self.gap_bytes, self.request_bytes);
+        let joins = |last: &&mut Request| {
+            // None where the items overlap.
+            let gap = portion.source.start.checked_sub(last.range.end);
+            gap.is_some_and(|gap| gap <= gap_bytes) && portion.source.end - last.range.start <= request_bytes
+        };
+        match self.requests.last_mut().filter(|_| self.is_open).filter(joins) {
+            Some(last) => {
+                last.range.end = portion.source.end;
+                last.portions.push(portion);
+            }
+            None => self.requests.push(Request::of(portion)),
+        }
+    }
+
+    /// Adds requests for a span of an item that needs several.
+    fn divide(&mut self, item: &Item<'_>, span: Range<u64>) {
+        let portions = pieces(span, self.request_bytes).map(|piece| item.portion(piece));
+        // A piece can lie in a gap of the region.
+        self.requests.extend(portions.filter(|portion| !portion.dest.is_empty()).map(Request::of));
+    }
+}
+
+impl Item<'_> {
+    /// What the item wants of a range of the file that lies within it.
+    fn portion(&self, source: Range<u64>) -> Portion {
+        let rank = |at: u64| self.region.rank(at.saturating_sub(self.start));
+        let dest = rank(source.start)..rank(source.end);
+        let is_dense = dest.end - dest.start == source.end - source.start;
+        Portion { item: self.item, source, dest, is_dense }
+    }
+}
+
+impl Request {
+    fn of(portion: Portion) -> Self {
+        Self { range: portion.source.clone(), portions: vec![portion] }
+    }
+}
+
+/// The span, or, where it is longer than twice `request_bytes`, even pieces of it that are no shorter.
+///
+/// Cuts are at pages, for which a piece may be shorter by less than one, unless requests have but a few pages.
+fn pieces(span: Range<u64>, request_bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    let align = PAGES.into_iter().find(|page| request_bytes >= 4 * page).unwrap_or(1);
+    let Range { mut start, end } = span;
+    let fits = end - start <= request_bytes.saturating_mul(2);
+    let count = if fits { 1 } else { (end - start) / request_bytes };
+    (1..=count).rev().map(move |left| {
+        let cut = start + (end - start) / left;
+        let cut = if left == 1 { end } else { cut - cut % align };
+        let piece = start..cut;
+        start = cut;
+        piece
+    })
+}
+
+#[cfg(test)]
+mod tests;
