@@ -19,12 +19,21 @@ pub(crate) fn most_openers() -> usize {
     most_descriptors().div_ceil(2)
 }
 
+/// How a descriptor reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Through the page cache.
+    Cached,
+    /// Past the page cache.
+    Direct,
+}
+
 /// Descriptors that are kept open for reads by position, the least recently used given up first.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     most: usize,
     /// The most recently used last.
-    kept: Mutex<VecDeque<(u32, Arc<File>)>>,
+    kept: Mutex<VecDeque<(u32, Access, Arc<File>)>>,
 }
 
 impl Descriptors {
@@ -32,20 +41,20 @@ impl Descriptors {
         Self { most: most_descriptors(), kept: Mutex::default() }
     }
 
-    pub(crate) fn get(&self, number: u32) -> Option<Arc<File>> {
+    pub(crate) fn get(&self, number: u32, access: Access) -> Option<Arc<File>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = kept.iter().position(|(of, _)| *of == number)?;
+        let place = kept.iter().position(|(of, by, _)| (*of, *by) == (number, access))?;
         let entry = kept.remove(place)?;
-        let file = Arc::clone(&entry.1);
+        let file = Arc::clone(&entry.2);
         kept.push_back(entry);
         Some(file)
     }
 
-    pub(crate) fn keep(&self, number: u32, file: File) -> Arc<File> {
+    pub(crate) fn keep(&self, number: u32, access: Access, file: File) -> Arc<File> {
         let file = Arc::new(file);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|(of, _)| *of != number);
-        kept.push_back((number, Arc::clone(&file)));
+        kept.retain(|(of, by, _)| (*of, *by) != (number, access));
+        kept.push_back((number, access, Arc::clone(&file)));
         while kept.len() > self.most {
             kept.pop_front();
         }
@@ -53,7 +62,7 @@ impl Descriptors {
     }
 
     pub(crate) fn remove(&self, number: u32) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != number);
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, ..)| *of != number);
     }
 
     /// Opens a file, and where the process has run out of descriptors, gives up those kept and tries again,

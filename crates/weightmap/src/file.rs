@@ -14,9 +14,31 @@ use crate::identity::FileIdentity;
 /// descriptor, so that nothing can be swapped in between the check and the use.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, FileIdentity)> {
     let mut options = OpenOptions::new();
-    options.read(true);
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, REGULAR);
+    open_with(options.read(true), path)
+}
+
+/// The same for reads past the page cache, which have to be aligned.
+///
+/// # Errors
+/// `EINVAL` where the file system has no such reads, [`io::ErrorKind::Unsupported`] where the system has none.
+pub(crate) fn open_direct(path: &Path) -> Result<(File, FileIdentity)> {
+    #[cfg(target_os = "linux")]
+    {
+        let mut options = OpenOptions::new();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, REGULAR | libc::O_DIRECT);
+        open_with(options.read(true), path)
+    }
+    #[cfg(not(target_os = "linux"))]
+    Err(Error::io(path, "open past the page cache", io::ErrorKind::Unsupported.into()))
+}
+
+/// The flags that [`open_regular`] promises the effects of.
+#[cfg(unix)]
+const REGULAR: libc::c_int = libc::O_NONBLOCK | libc::O_NOCTTY;
+
+fn open_with(options: &OpenOptions, path: &Path) -> Result<(File, FileIdentity)> {
     let file = options.open(path).map_err(|source| {
         // A socket cannot be opened at all (ENXIO); Windows refuses directories. Say what is there instead.
         match std::fs::metadata(path).ok().and_then(|metadata| irregular(&metadata)) {
@@ -45,32 +67,53 @@ pub(crate) fn read_range(file: &File, range: Range<u64>) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Fills `buffer` from `offset` on; the descriptor's own position plays no part, so that threads can share
-/// it.
+/// Fills `buffer` from `offset` on.
 ///
 /// # Errors
 /// [`io::ErrorKind::UnexpectedEof`] when the file ends before the buffer is full.
 pub(crate) fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    read_exact_by(buffer, offset, |rest, offset| read_at(file, rest, offset))
+}
+
+/// The most bytes that are asked for at once: systems read less than 2 GiB, and some refuse to be asked for
+/// more.
+pub(crate) const MOST_BYTES: usize = 1 << 30;
+
+/// Fills `buffer` from `offset` on by reads that may give fewer bytes than there is place for; 0 means the end.
+///
+/// # Errors
+/// [`io::ErrorKind::UnexpectedEof`] at the end, and all that a read gives but an interruption.
+pub(crate) fn read_exact_by(
+    buffer: &mut [u8],
+    mut offset: u64,
+    read_at: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<()> {
+    let mut rest = buffer;
+    while !rest.is_empty() {
+        let most = rest.len().min(MOST_BYTES);
+        match read_at(&mut rest[..most], offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                rest = rest.get_mut(count..).unwrap_or_default();
+                offset = offset.saturating_add(count as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads bytes from `offset` on, as many as the system gives at once; 0 means the end of the file.
+///
+/// The descriptor's own position plays no part, so that threads can share it.
+pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     #[cfg(unix)]
-    return std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset);
+    return std::os::unix::fs::FileExt::read_at(file, buffer, offset);
+    #[cfg(windows)]
+    return std::os::windows::fs::FileExt::seek_read(file, buffer, offset);
     #[cfg(not(any(unix, windows)))]
     compile_error!("reads by position are written for Unix and Windows");
-    #[cfg(windows)]
-    {
-        let (mut rest, mut offset) = (buffer, offset);
-        while !rest.is_empty() {
-            match std::os::windows::fs::FileExt::seek_read(file, rest, offset) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => {
-                    rest = rest.get_mut(count..).unwrap_or_default();
-                    offset = offset.saturating_add(count as u64);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
 }
 
 fn open_action(path: &Path, source: &io::Error) -> &'static str {

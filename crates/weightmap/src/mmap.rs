@@ -20,6 +20,9 @@ pub(crate) struct FileMap(Mmap);
 #[cfg(test)]
 pub(crate) static WITHOUT_POPULATE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
+/// The most bytes that page caches keep as one: a huge page.
+pub(crate) const FOLIO_BYTES: u64 = 2 << 20;
+
 /// How [`FileMap::populate`] brought pages in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Populated {
@@ -63,15 +66,58 @@ impl FileMap {
         self.0.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
     }
 
-    /// Has the system begin to fetch exactly the pages of a range. It is a request: what comes of it is of no
-    /// concern.
-    pub(crate) fn fetch(&self, range: Range<u64>) {
+    /// Gives up the pages that lie as a whole within a range, so that
+    /// [`drop_cached`](crate::sys::drop_cached) can drop them. It is a request.
+    ///
+    /// Their bytes can still be read: that fetches them anew, and ends in a signal where the file was cut
+    /// meanwhile.
+    pub(crate) fn let_go(&self, range: Range<u64>) {
         #[cfg(unix)]
-        if let (Some(bytes), Ok(start)) = (self.get(range.clone()), usize::try_from(range.start)) {
-            let _ = self.0.advise_range(memmap2::Advice::WillNeed, start, bytes.len());
+        if let Some((start, length)) = self.whole_pages(range) {
+            // SAFETY: the pages are of a file, and nobody has written to them through this mapping, shared or
+            // private, since it is read-only and has been all its life: so there are no bytes in them that
+            // are not the file's, and who touches one of them afterwards, through whatever reference, has the
+            // same page of the file mapped again. Nothing is unmapped: the range lies within the mapping.
+            let _ =
+                unsafe { self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, length) };
         }
         #[cfg(not(unix))]
         let _ = range;
+    }
+
+    /// The pages that lie as a whole within a range of the file: where they start, and how many bytes they
+    /// have. The file's last page is whole, however few bytes are in it.
+    #[cfg(unix)]
+    fn whole_pages(&self, range: Range<u64>) -> Option<(usize, usize)> {
+        let page = crate::sys::page_bytes();
+        let bytes = u64::try_from(self.0.len()).ok()?;
+        let start = range.start.checked_next_multiple_of(page)?;
+        let end = if range.end == bytes { bytes } else { range.end - range.end % page };
+        let whole = self.get(start..end)?;
+        (!whole.is_empty()).then_some((usize::try_from(start).ok()?, whole.len()))
+    }
+
+    /// Has the system map it by huge pages, where it can. It is a request.
+    pub(crate) fn advise_huge(&self) {
+        #[cfg(target_os = "linux")]
+        let _ = self.0.advise(memmap2::Advice::HugePage);
+    }
+
+    /// Has faults fetch the huge page around them and nothing beyond it; tells whether the system took that up.
+    pub(crate) fn advise_huge_faults(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        // In this order: read at random and by small pages it would take a fault for each page.
+        return [memmap2::Advice::HugePage, memmap2::Advice::Random]
+            .into_iter()
+            .all(|advice| self.0.advise(advice).is_ok());
+        #[cfg(not(target_os = "linux"))]
+        false
+    }
+
+    /// Has faults read ahead as they do by default.
+    pub(crate) fn advise_usual_faults(&self) {
+        #[cfg(unix)]
+        let _ = self.0.advise(memmap2::Advice::Normal);
     }
 
     /// Brings the pages of a range in without raising a signal, on Linux 5.14 and later.
@@ -123,6 +169,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::sys;
 
     fn file_of(bytes: &[u8]) -> File {
         let mut file = tempfile::tempfile().unwrap();
@@ -157,5 +204,52 @@ mod tests {
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EFAULT)),
             Ok(populated) => assert_eq!(populated, Populated::Unsupported, "an older kernel"),
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_whole_pages_are_let_go() {
+        let page = sys::page_bytes();
+        let bytes = 3 * page + 10;
+        let map = FileMap::new(&file_of(&vec![1; usize::try_from(bytes).unwrap()]), bytes).unwrap();
+        let whole = |range: Range<u64>| map.whole_pages(range).map(|(start, len)| (start as u64, len as u64));
+        assert_eq!(whole(0..bytes), Some((0, bytes)));
+        assert_eq!(whole(1..bytes), Some((page, 2 * page + 10)));
+        assert_eq!(whole(0..bytes - 1), Some((0, 3 * page)));
+        assert_eq!(whole(page - 1..2 * page + 1), Some((page, page)));
+        for nothing in [0..0, 1..page, 1..2 * page - 1, bytes..bytes, 0..bytes + page, u64::MAX..u64::MAX] {
+            assert_eq!(whole(nothing.clone()), None, "{nothing:?}");
+        }
+        assert_eq!(whole(Range { start: 2 * page, end: page }), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_let_go_can_be_dropped_from_the_cache_and_is_read_again() {
+        const BYTES: usize = 16 << 20;
+        /// What no folio reaches into that lies across an end of the range.
+        const INNER: Range<u64> = 4 << 20..12 << 20;
+        let bytes: Vec<u8> = (0..BYTES).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.write_all(&bytes).unwrap();
+        file.sync_all().unwrap();
+        let map = FileMap::new(&file, BYTES as u64).unwrap();
+        map.advise_huge();
+        let all = map.get(0..BYTES as u64).unwrap();
+        assert_eq!(all, bytes);
+        let cached = || sys::cached_pages(&file, INNER, map.get(INNER));
+        let is_memory = matches!(sys::file_system_number(&file), Some(sys::TMPFS | sys::RAMFS));
+        if is_memory || cached() != Some((INNER.end - INNER.start) / sys::page_bytes()) {
+            eprintln!("skipped: no pages are dropped here, or it cannot be seen");
+            return;
+        }
+        let range = 1..BYTES as u64 - 1;
+        sys::drop_cached(&file, range.clone());
+        assert_ne!(cached(), Some(0), "pages that are mapped stay");
+        map.let_go(range.clone());
+        sys::drop_cached(&file, range);
+        assert_eq!(cached(), Some(0));
+        assert_eq!(all, bytes);
+        assert_ne!(cached(), Some(0), "they were read again");
     }
 }

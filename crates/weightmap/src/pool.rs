@@ -1,18 +1,18 @@
 //! The shards of a model, opened on demand and released on demand.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
-use rayon::prelude::*;
 
-use crate::descriptors::Descriptors;
+use crate::descriptors::{Access, Descriptors};
 use crate::error::{Error, Result};
+use crate::identity::FileIdentity;
 use crate::index::Index;
 use crate::nearest::nearest;
-use crate::shard::{Checked, Shard, open_same};
+use crate::shard::{Checked, Shard, open_same, open_same_direct};
 use crate::shard_name::ShardName;
 use crate::tensor_info::TensorInfo;
 
@@ -115,13 +115,8 @@ impl Pool {
             .header()
             .get(name)
             .ok_or_else(|| Error::TensorNotInShard { path: shard.path.clone(), tensor: name.to_owned() })?;
-        Ok(TensorInfo {
-            name: name.to_owned(),
-            dtype: entry.dtype.clone(),
-            shape: entry.shape.to_vec(),
-            shard: shard.name.clone(),
-            range: entry.range,
-        })
+        let (dtype, shape) = (entry.dtype.clone(), entry.shape.to_vec());
+        Ok(TensorInfo::new(name.to_owned(), dtype, shape, shard.name.clone(), entry.range))
     }
 
     /// The bytes of all shards' files that are there; `None` if the size of one cannot be had.
@@ -132,16 +127,13 @@ impl Pool {
         if let Some(&bytes) = self.file_bytes.get() {
             return Some(bytes);
         }
-        let size = |(number, name): (usize, &ShardName)| {
-            let number = u32::try_from(number).ok()?;
-            match self.checked(number) {
-                Some(checked) => Some(checked.identity.bytes),
-                None if self.is_missing(number) => Some(0),
-                None => Some(std::fs::metadata(name.path_in(&self.directory)).ok()?.len()),
-            }
+        let size = |(number, name): (u32, &ShardName)| match self.checked(number) {
+            Some(checked) => Some(checked.identity.bytes),
+            None if self.is_missing(number) => Some(0),
+            None => Some(std::fs::metadata(name.path_in(&self.directory)).ok()?.len()),
         };
-        let sizes = self.index.shards().par_iter().enumerate().map(size);
-        let bytes = sizes.try_reduce(|| 0, u64::checked_add)?;
+        let mut sizes = (0..).zip(self.index.shards()).map(size);
+        let bytes = sizes.try_fold(0, |sum, bytes| u64::checked_add(sum, bytes?))?;
         Some(*self.file_bytes.get_or_init(|| bytes))
     }
 
@@ -186,12 +178,26 @@ impl Pool {
 
     /// A descriptor of a shard: one that is still open, or the file opened again and shown to be the same.
     pub(crate) fn file(&self, shard: &Shard) -> Result<Arc<File>> {
-        if let Some(file) = self.descriptors.get(shard.number) {
+        self.descriptor(shard, Access::Cached, open_same)
+    }
+
+    /// As [`Pool::file`], for reads past the page cache.
+    pub(crate) fn direct_file(&self, shard: &Shard) -> Result<Arc<File>> {
+        self.descriptor(shard, Access::Direct, open_same_direct)
+    }
+
+    fn descriptor(
+        &self,
+        shard: &Shard,
+        access: Access,
+        open: fn(&Path, &FileIdentity) -> Result<File>,
+    ) -> Result<Arc<File>> {
+        if let Some(file) = self.descriptors.get(shard.number, access) {
             return Ok(file);
         }
-        let file = self.descriptors.spare(|| open_same(&shard.path, &shard.checked.identity))?;
+        let file = self.descriptors.spare(|| open(&shard.path, &shard.checked.identity))?;
         self.opened.fetch_add(1, Relaxed);
-        Ok(self.descriptors.keep(shard.number, file))
+        Ok(self.descriptors.keep(shard.number, access, file))
     }
 
     /// A descriptor of a shard that was shown, just now, to be still the file that was checked.
@@ -223,7 +229,7 @@ impl Pool {
             Some(_) => drop(self.opened.fetch_add(1, Relaxed)),
             None => self.count_first_touch(&shard),
         }
-        self.descriptors.keep(number, file);
+        self.descriptors.keep(number, Access::Cached, file);
         Ok(shard)
     }
 

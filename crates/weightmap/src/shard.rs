@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::file::{open_regular, read_range};
+use crate::file::{open_direct, open_regular, read_range};
 use crate::header::{Header, LENGTH_BYTES};
 use crate::identity::FileIdentity;
 use crate::mmap::FileMap;
@@ -93,6 +93,13 @@ impl Shard {
 /// Opens a file that must be the one that was checked before.
 pub(crate) fn open_same(path: &Path, expected: &FileIdentity) -> Result<File> {
     let (file, found) = open_regular(path)?;
+    same_identity(path, expected, &found)?;
+    Ok(file)
+}
+
+/// Opens a file that must be the one that was checked before for reads past the page cache.
+pub(crate) fn open_same_direct(path: &Path, expected: &FileIdentity) -> Result<File> {
+    let (file, found) = open_direct(path)?;
     same_identity(path, expected, &found)?;
     Ok(file)
 }

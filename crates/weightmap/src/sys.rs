@@ -4,9 +4,16 @@
     expect(unsafe_code, reason = "the C library's counters have no safe binding; each call has its proof")
 )]
 
+pub(crate) mod direct;
+#[cfg_attr(not(all(target_os = "linux", feature = "uring")), path = "sys/no_uring.rs")]
+pub(crate) mod uring;
+
 use std::fs::File;
 use std::io;
+#[cfg(target_os = "linux")]
+use std::io::IoSliceMut;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Page faults, counted by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,16 +22,6 @@ pub(crate) struct Faults {
     pub(crate) minor: u64,
     /// That waited for a device.
     pub(crate) major: u64,
-}
-
-/// The file systems that matter to how a file is best read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileSystem {
-    /// The pages of a file are a network or a user-space process away: the name of the kind.
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "no other system is asked"))]
-    Remote(&'static str),
-    /// A disk of this machine, memory, or something that is not known to be remote.
-    Local,
 }
 
 /// The size of a page in bytes.
@@ -37,6 +34,25 @@ pub(crate) fn page_bytes() -> u64 {
     }
     #[cfg(not(unix))]
     4096
+}
+
+/// The size of the pages that are huge to Linux; `None` where it has none.
+pub(crate) fn huge_page_bytes() -> Option<u64> {
+    static BYTES: OnceLock<Option<u64>> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").ok()?;
+        text.trim().parse().ok()
+    })
+}
+
+/// The first two numbers of the kernel's version; `None` where it is not Linux.
+pub(crate) fn kernel_version() -> Option<(u32, u32)> {
+    static VERSION: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    *VERSION.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+        let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map_while(|digits| digits.parse().ok());
+        numbers.next().zip(numbers.next())
+    })
 }
 
 /// The faults of the calling thread since it started.
@@ -102,17 +118,56 @@ pub(crate) fn descriptor_limit() -> Option<u64> {
     None
 }
 
+/// Reads consecutive bytes from `offset` on into the parts, one after another; it may read fewer.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_vectored_at(file: &File, parts: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+    use std::os::fd::AsRawFd;
+    let count = libc::c_int::try_from(parts.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let offset = libc::off64_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: an `IoSliceMut` is promised to have the layout of an `iovec`; `count` of them stand at the
+    // pointer, and the memory that each describes is borrowed for writing through the call.
+    let answer = unsafe { libc::preadv64(file.as_raw_fd(), parts.as_mut_ptr().cast(), count, offset) };
+    usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+}
+
 /// How many pages of a file's range are in the page cache.
 ///
-/// By `cachestat` (Linux 6.5). Where that is lacking, forbidden or wrong, `mapped`, the mapping of the same
-/// range, is asked by `mincore`, if the process owns the file: of other files that answers that all is there.
-#[cfg(target_os = "linux")]
+/// As [`Residency::pages`]; of several ranges of one file it asks again each time what that asks once.
 pub(crate) fn cached_pages(file: &File, range: Range<u64>, mapped: Option<&[u8]>) -> Option<u64> {
-    // The pages of an overlay are those of the file beneath it, and huge ones are kept elsewhere: `cachestat`
-    // finds none.
-    let is_blind = matches!(file_system_number(file), Some(OVERLAY | HUGETLB));
-    let answer = if is_blind { None } else { cachestat(file, range) };
-    answer.or_else(|| if is_ours(file) { mincore(mapped?) } else { None })
+    Residency::of(file).pages(range, mapped)
+}
+
+/// How it is found out which pages of a file are in the page cache.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "other systems are not asked"))]
+pub(crate) struct Residency<'f> {
+    file: &'f File,
+    /// Whether `cachestat` would find none: the pages of an overlay are those of the file beneath it, and huge
+    /// ones are kept elsewhere.
+    is_blind: bool,
+}
+
+impl<'f> Residency<'f> {
+    pub(crate) fn of(file: &'f File) -> Self {
+        let is_blind = matches!(file_system_number(file), Some(OVERLAYFS | HUGETLBFS));
+        Self { file, is_blind }
+    }
+
+    /// How many pages of a range are in the page cache.
+    ///
+    /// By `cachestat` (Linux 6.5). Where that is lacking, forbidden or wrong, `mapped`, the mapping of the same
+    /// range, is asked by `mincore`, if the process owns the file: of other files that answers that all is there.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn pages(self, range: Range<u64>, mapped: Option<&[u8]>) -> Option<u64> {
+        let answer = if self.is_blind { None } else { cachestat(self.file, range) };
+        answer.or_else(|| if is_ours(self.file) { mincore(mapped?) } else { None })
+    }
+
+    /// Other systems are not asked.
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn pages(self, _: Range<u64>, _: Option<&[u8]>) -> Option<u64> {
+        None
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -121,12 +176,6 @@ fn is_ours(file: &File) -> bool {
     // SAFETY: the call takes nothing and cannot fail.
     let user = unsafe { libc::geteuid() };
     user == 0 || file.metadata().is_ok_and(|metadata| metadata.uid() == user)
-}
-
-/// Other systems are not asked.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn cached_pages(_: &File, _: Range<u64>, _: Option<&[u8]>) -> Option<u64> {
-    None
 }
 
 #[cfg(target_os = "linux")]
@@ -225,36 +274,53 @@ pub(crate) fn evict(file: &File) -> io::Result<()> {
     }
 }
 
-/// What kind of file system a file is on.
-#[cfg(target_os = "linux")]
-pub(crate) fn file_system(file: &File) -> FileSystem {
-    // Numbers of the kernel's `magic.h` and, for the last three, of the file systems' own headers; virtiofs
-    // answers as FUSE.
-    match file_system_number(file) {
-        Some(0x6969) => FileSystem::Remote("NFS"),
-        Some(0x517b | 0xff53_4d42 | 0xfe53_4d42) => FileSystem::Remote("SMB"),
-        Some(0x6573_5546) => FileSystem::Remote("FUSE"),
-        Some(0x0102_1997) => FileSystem::Remote("9P"),
-        Some(0x00c3_6400) => FileSystem::Remote("Ceph"),
-        Some(0x5346_414f) => FileSystem::Remote("AFS"),
-        Some(0x0bd0_0bd0) => FileSystem::Remote("Lustre"),
-        Some(0x4750_4653) => FileSystem::Remote("GPFS"),
-        Some(0x1983_0326) => FileSystem::Remote("BeeGFS"),
-        _ => FileSystem::Local,
+/// Asks the system to drop the pages that lie within a range of a file from the page cache.
+///
+/// It is a request: pages that are mapped or dirty stay, as does a large folio that reaches beyond the range.
+/// [`cached_pages`] tells what came of it.
+pub(crate) fn drop_cached(file: &File, range: Range<u64>) {
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    advise(file, range, libc::POSIX_FADV_DONTNEED);
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    let _ = (file, range);
+}
+
+/// Has the system begin to fetch a range of a file into the page cache. It is a request.
+pub(crate) fn fetch(file: &File, range: Range<u64>) {
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    {
+        /// What the system fetches at one request to do so, at least: more than its read-ahead is of, which is 128
+        /// KiB by default, it passes over in silence.
+        const FETCH_BYTES: u64 = 128 << 10;
+        let pieces = crate::extent::split(range, FETCH_BYTES, FETCH_BYTES);
+        pieces.for_each(|piece| advise(file, piece, libc::POSIX_FADV_WILLNEED));
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    let _ = (file, range);
+}
+
+/// What comes of advice on a range is of no concern; a range of no bytes would mean the rest of the file.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+fn advise(file: &File, range: Range<u64>, advice: libc::c_int) {
+    use std::os::fd::AsRawFd;
+    let length = range.end.saturating_sub(range.start);
+    if let (Ok(start), Ok(length @ 1..)) = (range.start.try_into(), length.try_into()) {
+        // SAFETY: the call takes no pointer, and the descriptor is open.
+        let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), start, length, advice) };
     }
 }
 
-/// The number of overlayfs, which the roots of containers are on.
-#[cfg(target_os = "linux")]
-const OVERLAY: u32 = 0x794c_7630;
-
-/// The number of hugetlbfs.
-#[cfg(target_os = "linux")]
-const HUGETLB: u32 = 0x9584_58f6;
+/// Numbers of kinds of file systems, of the kernel's `magic.h`. The roots of containers are overlays; virtiofs answers
+/// as FUSE.
+pub(crate) const OVERLAYFS: u32 = 0x794c_7630;
+pub(crate) const TMPFS: u32 = 0x0102_1994;
+pub(crate) const RAMFS: u32 = 0x8584_58f6;
+pub(crate) const HUGETLBFS: u32 = 0x9584_58f6;
+pub(crate) const FUSE: u32 = 0x6573_5546;
 
 /// The number of the kind of file system that a file is on.
 #[cfg(target_os = "linux")]
-fn file_system_number(file: &File) -> Option<u32> {
+pub(crate) fn file_system_number(file: &File) -> Option<u32> {
     use std::os::fd::AsRawFd;
     let mut answer = std::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: the pointer is to writable memory of the right type, which the call fills when it returns 0.
@@ -273,8 +339,21 @@ fn file_system_number(file: &File) -> Option<u32> {
 
 /// Other systems are not asked.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn file_system(_: &File) -> FileSystem {
-    FileSystem::Local
+pub(crate) fn file_system_number(_: &File) -> Option<u32> {
+    None
+}
+
+/// The device that a file is on, as `/proc` writes it: its major and minor number, as in `8:1`.
+#[cfg(target_os = "linux")]
+pub(crate) fn device(file: &File) -> Option<String> {
+    let device = std::os::linux::fs::MetadataExt::st_dev(&file.metadata().ok()?);
+    Some(format!("{}:{}", libc::major(device), libc::minor(device)))
+}
+
+/// Other systems are not asked.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn device(_: &File) -> Option<String> {
+    None
 }
 
 #[cfg(test)]
@@ -313,11 +392,5 @@ mod tests {
             assert_eq!(cachestat(&file, page_bytes()..2 * page_bytes()), Some(1));
             assert_eq!(cachestat(&file, 5..5), Some(0));
         }
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn what_proc_is_on_is_not_remote() {
-        assert_eq!(file_system(&File::open("/proc/self/io").unwrap()), FileSystem::Local);
     }
 }
