@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum ReadMode {
-    /// Chosen for each shard: [`Buffered`](Self::Buffered) on a network or user-space file system, whose
-    /// faults are slow and whose mappings are at the mercy of the network, and for a file that cannot be
-    /// mapped; otherwise [`Mapped`](Self::Mapped).
+    /// Chosen for each shard by what it is on, what of it is in the page cache, how much of it is wanted, and
+    /// the memory allowed. `docs/performance.md` has the rules, each with the measurement behind it, and the
+    /// report says which one it was.
     #[default]
     Auto,
     /// Without a copy: tensors lie in the mapped file, and their pages are brought in in windows by
@@ -22,11 +22,15 @@ pub enum ReadMode {
     /// Positioned reads into memory of the tensors' own, aligned for every element type. What happens to the
     /// file afterwards does not concern them.
     Buffered,
+    /// As [`Buffered`](Self::Buffered), past the page cache: what is read takes up no memory but the tensors'
+    /// own, least time of the processor, and nothing that others could use later. Where the file system has no such
+    /// reads it is `Buffered`, as the report tells.
+    Direct,
 }
 
 impl ReadMode {
-    /// The modes by name: `auto`, `mapped`, `buffered`.
-    pub const ALL: &[Self] = &[Self::Auto, Self::Mapped, Self::Buffered];
+    /// The modes by name: `auto`, `mapped`, `buffered`, `direct`.
+    pub const ALL: &[Self] = &[Self::Auto, Self::Mapped, Self::Buffered, Self::Direct];
 
     /// The name in lower case, as it is parsed and serialised.
     pub fn name(self) -> &'static str {
@@ -34,6 +38,7 @@ impl ReadMode {
             Self::Auto => "auto",
             Self::Mapped => "mapped",
             Self::Buffered => "buffered",
+            Self::Direct => "direct",
         }
     }
 }

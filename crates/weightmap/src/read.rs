@@ -1,174 +1,165 @@
-//! Where a tensor's bytes come from: the ways of reading, and the choice between them.
+//! Where tensors' bytes come from: the ways of reading, and the choice between them.
 
-mod buffered;
+mod auto;
+mod direct;
+mod fill;
+pub(crate) mod huge;
 mod mapped;
+mod past_cache;
+mod positioned;
+mod source;
+mod worker;
 
-use std::fs::File;
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::extent::{Extent, Merge, pages};
-use crate::meter::Meter;
+pub(crate) use auto::{Facts, Purpose, choose};
+pub(crate) use direct::Direct;
+pub(crate) use fill::Fill;
+pub(crate) use worker::Worker;
+
+use crate::error::Result;
+use crate::extent::{Cost, Portion};
 use crate::mode::ReadMode;
 use crate::pool::Pool;
 use crate::shard::Shard;
-use crate::sys::{self, FileSystem};
-use crate::tensor::Tensor;
+use crate::storage::Storage;
+use crate::sys;
 use crate::tensor_info::TensorInfo;
+use mapped::Mapped;
+use past_cache::PastCache;
+use positioned::Positioned;
 
-/// How one shard is read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Way {
-    Mapped,
-    Buffered,
-}
-
-/// What is known of a shard's reads as a whole.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Density {
-    /// Bytes of the file that are read.
-    pub(crate) read_bytes: u64,
-    pub(crate) file_bytes: u64,
-    /// Whether all pages that are read were seen to be in the page cache.
-    pub(crate) is_resident: bool,
-}
-
-impl Density {
-    /// Whether read-ahead would fetch much that nobody asked for: it runs on past the end of what is read,
-    /// and before its start, by up to 8 MiB on some machines. At most all of the file is fetched, so a
-    /// thirty-second part is not much.
-    fn is_thin(&self) -> bool {
-        !self.is_resident && self.read_bytes < self.file_bytes - self.file_bytes / 32
+/// A shard's bytes, read in one of the ways. All ways give the same bytes.
+pub(crate) trait Reader {
+    /// Has the system begin to fetch what will be read soon: what is wanted of these portions, which lie in the range.
+    /// It is a request.
+    fn announce(&self, range: &Range<u64>, portions: &[(&TensorInfo, &Portion)]) {
+        let _ = (range, portions);
     }
+
+    /// Reads a range: to the memory of the fills, which lie within it in file order and do not overlap; or,
+    /// where tensors lie in the mapping and there are no fills, into the page cache and the page table.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io); [`Error::Cancelled`](crate::Error::Cancelled) between two requests to the kernel. What the fills hold is then
+    /// anything.
+    fn read(&self, range: &Range<u64>, fills: &mut [Fill<'_>], worker: &mut Worker<'_>) -> Result<()>;
 }
 
-/// A run of neighbouring tensors of one shard, to be read by one worker or, if it is long, by several.
-pub(crate) struct Task {
-    pub(crate) shard: Arc<Shard>,
-    pub(crate) way: Way,
-    pub(crate) density: Density,
-    /// Its regions' items are places in [`Reading::infos`].
-    pub(crate) extent: Extent,
+/// How requests of one shard are read, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// Never [`ReadMode::Auto`].
+    pub(crate) mode: ReadMode,
+    /// The rule by which it was chosen, or that it was asked for.
+    pub(crate) reason: &'static str,
+    pub(crate) purpose: Purpose,
+    pub(crate) ahead: Ahead,
+    /// The widest gap that is cheaper to read than to leave out.
+    pub(crate) gap_bytes: u64,
+    /// Whether pages are dropped from the page cache once they have been copied.
+    pub(crate) drops_behind: bool,
 }
 
-/// What is asked of the kernel at once, at most: a failure is told after this much, and another worker can
-/// take the next.
-const REQUEST_BYTES: usize = 8 << 20;
-
-/// What all tasks of a load share.
-pub(crate) struct Reading<'a> {
-    pub(crate) pool: &'a Pool,
-    pub(crate) infos: &'a [Arc<TensorInfo>],
-    pub(crate) meter: &'a Meter,
+/// Who sees to it that bytes are on their way into the page cache before they are needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    /// The system, by its read-ahead.
+    System,
+    /// We announce what will be read: read-ahead would fetch much that nobody asked for, or too little at a time for a
+    /// storage that takes long to answer.
+    Announced,
+    /// As `Announced`; but of what is mapped, whole huge pages are fetched by a fault each.
+    HugeFaults,
 }
+
+/// How many bytes a request has that could have any number.
+///
+/// Larger ones win nothing on any storage measured (`docs/performance.md`), and smaller ones are handed out, and
+/// told of when they fail, sooner.
+pub(crate) const REQUEST_BYTES: u64 = 8 << 20;
+
+/// How few bytes it has where memory is short.
+const LEAST_REQUEST_BYTES: u64 = 64 << 10;
 
 impl Way {
-    /// Chooses for a shard, and says why.
-    pub(crate) fn choose(asked: ReadMode, shard: &Shard, file: &File) -> (Self, &'static str) {
-        match asked {
-            ReadMode::Mapped => (Self::Mapped, "asked for"),
-            ReadMode::Buffered => (Self::Buffered, "asked for"),
-            ReadMode::Auto => Self::auto(shard.map().is_ok(), sys::file_system(file)),
-        }
-    }
-
-    /// The rule of [`ReadMode::Auto`].
-    fn auto(can_be_mapped: bool, file_system: FileSystem) -> (Self, &'static str) {
-        match file_system {
-            _ if !can_be_mapped => (Self::Buffered, "the file cannot be mapped"),
-            FileSystem::Remote(kind) => (Self::Buffered, kind),
-            FileSystem::Local => (Self::Mapped, "local file system"),
-        }
-    }
-
-    pub(crate) fn mode(self) -> ReadMode {
-        match self {
-            Self::Mapped => ReadMode::Mapped,
-            Self::Buffered => ReadMode::Buffered,
-        }
-    }
-
-    /// Which neighbours are worth one read.
-    pub(crate) fn merge(self) -> Merge {
-        // A gap in which no whole page lies costs nothing: the device gives whole pages.
-        let max_gap = sys::page_bytes() - 1;
-        match self {
-            Self::Mapped => Merge { max_gap, max_bytes: mapped::EXTENT_BYTES },
-            Self::Buffered => Merge { max_gap, max_bytes: buffered::COALESCED_BYTES },
-        }
-    }
-
-    /// The range of the file that the kernel is asked for to read an extent.
-    pub(crate) fn read_range(self, extent: &Extent, file_bytes: u64) -> Range<u64> {
-        match self {
-            Self::Mapped => pages(extent.range.clone(), sys::page_bytes(), file_bytes),
-            Self::Buffered => extent.range.clone(),
-        }
-    }
-}
-
-impl Task {
-    /// The bytes of its tensors.
-    pub(crate) fn tensor_bytes(&self) -> u64 {
-        self.extent.regions.iter().map(|region| region.range.end - region.range.start).sum()
-    }
-
-    /// How many requests it takes, about.
-    pub(crate) fn requests(&self) -> usize {
-        let Range { start, end } = self.extent.range;
-        usize::try_from((end - start).div_ceil(REQUEST_BYTES as u64)).unwrap_or(usize::MAX)
-    }
-
-    /// Reads the tensors of the extent; each comes with its place in [`Reading::infos`].
-    pub(crate) fn run(&self, reading: &Reading<'_>) -> Result<Vec<(usize, Tensor)>> {
-        let tensors = match self.way {
-            Way::Mapped => mapped::read(self, reading),
-            Way::Buffered => buffered::read(self, reading),
+    /// What the planner has to know, where so many bytes of memory may be held at once.
+    pub(crate) fn cost(self, allowed_bytes: u64) -> Cost {
+        // Without memory to gather them in, rows are not read apart.
+        let row_gap_bytes = if self.needs_no_memory() { self.gap_bytes } else { REQUEST_BYTES };
+        let request_bytes = if self.needs_no_memory() || self.purpose == Purpose::Lent {
+            REQUEST_BYTES
+        } else {
+            // What a request brings has to fit beside the memory of a worker.
+            let left = allowed_bytes.saturating_sub(self.worker_bytes());
+            (left / 2).clamp(LEAST_REQUEST_BYTES, REQUEST_BYTES)
         };
-        tensors.map_err(|error| match self.extent.regions.first() {
-            Some(region) => error.about(&reading.info(region.item).name),
-            None => error,
-        })
-    }
-}
-
-impl Reading<'_> {
-    fn info(&self, item: usize) -> Arc<TensorInfo> {
-        Arc::clone(&self.infos[item])
+        Cost { gap_bytes: self.gap_bytes, row_gap_bytes, request_bytes }
     }
 
-    /// Shows that a shard is still the file that was checked: bytes that changed while they were read are not
-    /// handed out as if nothing had happened, nor the zeros that a mapping shows where its last page was cut.
-    pub(crate) fn verify(&self, shard: &Shard) -> Result<()> {
-        self.pool.verified_file(shard).map(drop)
+    /// Whether what it reads needs no memory: it lies in the mapping, or is in the page cache and that is all.
+    pub(crate) fn needs_no_memory(self) -> bool {
+        self.mode == ReadMode::Mapped || self.purpose == Purpose::Cache
     }
 
-    /// Why a read failed: because the file has changed, if it has.
-    fn failure(&self, shard: &Shard, action: String, source: std::io::Error) -> Error {
-        match self.verify(shard) {
-            Err(changed @ Error::ShardChanged { .. }) => changed,
-            _ => Error::io(&shard.path, action, source),
+    /// How many workers the storage rewards, on so many cores.
+    pub(crate) fn workers(self, storage: Storage, cores: usize) -> usize {
+        /// Those who wait for a device that nobody reads ahead from need no core meanwhile.
+        const WAITING_WORKERS: usize = 4;
+        let waits = self.mode == ReadMode::Direct || self.ahead != Ahead::System;
+        storage.workers(cores).max(if waits { WAITING_WORKERS } else { 1 })
+    }
+
+    /// The memory that a worker needs for itself.
+    pub(crate) fn worker_bytes(self) -> u64 {
+        match self.mode {
+            ReadMode::Mapped => 0,
+            ReadMode::Direct => worker::BOUNCE_BYTES,
+            ReadMode::Auto | ReadMode::Buffered => worker::SCRATCH_BYTES as u64,
+        }
+    }
+
+    /// Makes ready to read a shard, of which all wanted pages lie in `spans`, disjoint and in order.
+    pub(crate) fn open<'a>(
+        self,
+        shard: &Arc<Shard>,
+        spans: &Arc<[Range<u64>]>,
+        pool: &'a Pool,
+    ) -> Result<Box<dyn Reader + 'a>> {
+        let path = || Arc::from(shard.path.as_path());
+        match self.mode {
+            ReadMode::Mapped => {
+                if self.ahead == Ahead::System
+                    && let Ok(map) = shard.map()
+                {
+                    map.advise_huge();
+                }
+                let (shard, spans) = (Arc::clone(shard), Arc::clone(spans));
+                Ok(Box::new(Mapped { shard, spans, pool, ahead: self.ahead, faults_huge: OnceCell::new() }))
+            }
+            ReadMode::Direct => {
+                let direct = Direct::of(shard, pool)?;
+                Ok(Box::new(PastCache { direct, path: path(), gap_bytes: self.gap_bytes }))
+            }
+            ReadMode::Auto | ReadMode::Buffered => {
+                let file = pool.file(shard)?;
+                sys::set_read_ahead(&file, self.ahead == Ahead::System);
+                Ok(Box::new(Positioned {
+                    source: file,
+                    path: path(),
+                    gap_bytes: self.gap_bytes,
+                    is_announced: self.ahead != Ahead::System,
+                }))
+            }
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn auto_maps_what_can_be_mapped_and_is_near() {
-        let chosen = |can_be_mapped, file_system| {
-            let (way, reason) = Way::auto(can_be_mapped, file_system);
-            (way.mode(), reason)
-        };
-        assert_eq!(chosen(true, FileSystem::Local), (ReadMode::Mapped, "local file system"));
-        assert_eq!(chosen(true, FileSystem::Remote("NFS")), (ReadMode::Buffered, "NFS"));
-        assert_eq!(chosen(false, FileSystem::Local), (ReadMode::Buffered, "the file cannot be mapped"));
-        assert_eq!(
-            chosen(false, FileSystem::Remote("NFS")),
-            (ReadMode::Buffered, "the file cannot be mapped")
-        );
-    }
+/// The fills that share bytes with a range.
+fn touched<'a, 'b>(fills: &'a mut [Fill<'b>], range: &Range<u64>) -> &'a mut [Fill<'b>] {
+    let first = fills.partition_point(|fill| fill.portion.source.end <= range.start);
+    let end = fills.partition_point(|fill| fill.portion.source.start < range.end);
+    fills.get_mut(first..end).unwrap_or_default()
 }

@@ -1,64 +1,94 @@
 //! Zero-copy reading: pages of the mapping are brought in, and tensors lie there.
 
+use std::cell::OnceCell;
 use std::hint::black_box;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
-use rayon::prelude::*;
-
-use super::{REQUEST_BYTES, Reading, Task};
-use crate::error::Result;
-use crate::extent::{pages, split};
-use crate::mmap::Populated;
+use super::fill::{Fill, overlap};
+use super::worker::Worker;
+use super::{Ahead, Reader, huge};
+use crate::error::{Error, Result};
+use crate::extent::{Portion, pages, split};
+use crate::mmap::{FileMap, Populated};
+use crate::pool::Pool;
 use crate::shard::Shard;
 use crate::sys;
-use crate::tensor::Tensor;
+use crate::tensor_info::TensorInfo;
 
-/// The longest run of merged neighbours: one worker's region, long enough for read-ahead to run in it.
-pub(super) const EXTENT_BYTES: u64 = 64 << 20;
+/// What is populated at once: a failure is told after this much.
+const WINDOW_BYTES: u64 = 8 << 20;
 
-pub(super) fn read(task: &Task, reading: &Reading<'_>) -> Result<Vec<(usize, Tensor)>> {
-    let shard = &task.shard;
-    let whole = pages(task.extent.range.clone(), sys::page_bytes(), shard.checked.identity.bytes);
-    let windows: Vec<_> = split(whole, REQUEST_BYTES as u64, REQUEST_BYTES as u64).collect();
-    windows.into_par_iter().try_for_each(|window| {
-        reading.meter.request(window.end - window.start, || {
-            if task.density.is_thin() {
-                // Populating finds the pages under way, and no reason to read ahead. Where most of the file
-                // is wanted, read-ahead alone is quicker: it makes larger folios.
-                shard.map()?.fetch(window.clone());
-            }
-            populate(shard, window.clone(), reading)
-        })
-    })?;
-    let tensors = task.extent.regions.iter().map(|region| {
-        let info = reading.info(region.item);
-        reading.meter.mapped(info.len_bytes());
-        Ok((region.item, Tensor::mapped(info, shard)?))
-    });
-    tensors.collect()
+/// A shard whose tensors are to lie in its mapping.
+pub(crate) struct Mapped<'a> {
+    pub(super) shard: Arc<Shard>,
+    pub(super) pool: &'a Pool,
+    pub(super) ahead: Ahead,
+    /// The pages that are wanted of the shard, disjoint and in order.
+    pub(super) spans: Arc<[Range<u64>]>,
+    /// Whether faults fetch huge pages, once there was one to fetch.
+    pub(super) faults_huge: OnceCell<bool>,
 }
 
-fn populate(shard: &Shard, window: Range<u64>, reading: &Reading<'_>) -> Result<()> {
-    let map = shard.map()?;
-    let failed = |source: io::Error| {
-        let action = format!(
-            "bring in bytes {}..{} of the mapping (the device failed, or the file was cut meanwhile)",
-            window.start, window.end
-        );
-        reading.failure(shard, action, source)
-    };
-    match map.populate(window.clone()).map_err(failed)? {
-        Populated::Advised => Ok(()),
-        Populated::Unsupported => {
-            // A page past the end of the file would raise a signal, so its size is looked at just before.
-            reading.verify(shard)?;
-            touch(map.get(window).unwrap_or_default());
-            Ok(())
+impl Reader for Mapped<'_> {
+    /// Populating finds pages under way, and no reason to read ahead.
+    fn announce(&self, range: &Range<u64>, _: &[(&TensorInfo, &Portion)]) {
+        let (Ok(file), Ok(map)) = (self.pool.file(&self.shard), self.shard.map()) else { return };
+        let pages = self.pages(range);
+        let inner = huge::inner(&self.with_neighbours(&pages));
+        match self.ahead {
+            Ahead::System => {}
+            Ahead::HugeFaults
+                if !inner.is_empty()
+                    && *self.faults_huge.get_or_init(|| huge::advise(map, &file, &inner)) =>
+            {
+                sys::fetch(&file, pages.start..inner.start.max(pages.start));
+                sys::fetch(&file, inner.end.min(pages.end)..pages.end);
+            }
+            Ahead::Announced | Ahead::HugeFaults => sys::fetch(&file, pages),
         }
+    }
+
+    fn read(&self, range: &Range<u64>, _: &mut [Fill<'_>], worker: &mut Worker<'_>) -> Result<()> {
+        let map = self.shard.map()?;
+        for window in split(self.pages(range), WINDOW_BYTES, WINDOW_BYTES) {
+            worker.count(window.end - window.start)?;
+            self.populate(map, &window)?;
+        }
+        Ok(())
     }
 }
 
+impl Mapped<'_> {
+    /// The whole pages of a range.
+    pub(super) fn pages(&self, range: &Range<u64>) -> Range<u64> {
+        pages(range.clone(), sys::page_bytes(), self.shard.checked.identity.bytes)
+    }
+
+    /// The pages, and those around them that are wanted too and lie in the same huge pages.
+    fn with_neighbours(&self, pages: &Range<u64>) -> Range<u64> {
+        let next = self.spans.partition_point(|span| span.end <= pages.start);
+        let span = self.spans.get(next).filter(|span| span.start <= pages.start && pages.end <= span.end);
+        span.map_or_else(|| pages.clone(), |span| overlap(&huge::around(pages), span))
+    }
+
+    fn populate(&self, map: &FileMap, window: &Range<u64>) -> Result<()> {
+        let failed = |source: io::Error| {
+            let action = format!(
+                "bring in bytes {}..{} of the mapping (the device failed, or the file was cut meanwhile)",
+                window.start, window.end
+            );
+            Error::io(&self.shard.path, action, source)
+        };
+        if map.populate(window.clone()).map_err(failed)? == Populated::Unsupported {
+            // A page past the end of the file would raise a signal, so its size is looked at just before.
+            self.pool.verified_file(&self.shard)?;
+            touch(map.get(window.clone()).unwrap_or_default());
+        }
+        Ok(())
+    }
+}
 /// Brings pages in by a read of a byte in each.
 fn touch(bytes: &[u8]) {
     let page = usize::try_from(sys::page_bytes()).unwrap_or(4096);
