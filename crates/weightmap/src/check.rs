@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use rayon::prelude::*;
-
 use crate::error::{Error, Result, quote};
 use crate::model::ShardedModel;
 use crate::options::OpenOptions;
-use crate::threads::{default_workers, with_threads};
+use crate::threads::{available_cores, each, most_workers};
 use crate::warning::Warning;
 
 /// What [`check`] found.
@@ -49,10 +47,9 @@ pub fn check(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Check> {
 
 impl ShardedModel {
     fn check(&self) -> Result<Check> {
-        let numbers = 0..u32::try_from(self.shards().len()).unwrap_or(u32::MAX);
-        let parts: Vec<_> = with_threads(default_workers(), |threads| {
-            threads.install(|| numbers.into_par_iter().map(|shard| self.check_shard(shard)).collect())
-        })?;
+        let numbers: Vec<_> = (0..u32::try_from(self.shards().len()).unwrap_or(u32::MAX)).collect();
+        let workers = most_workers(available_cores());
+        let parts = each(&numbers, workers, |&shard| Ok(self.check_shard(shard)))?;
 
         // Each missing shard is a fault below.
         let warnings =

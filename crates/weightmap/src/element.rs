@@ -121,7 +121,7 @@ mod tests {
 
     fn info(name: &str, dtype: Dtype) -> TensorInfo {
         let shard = ShardName::parse("x.safetensors").unwrap();
-        TensorInfo { name: name.to_owned(), dtype, shape: vec![1], shard, range: 0..1 }
+        TensorInfo::new(name.to_owned(), dtype, vec![1], shard, 0..1)
     }
 
     #[repr(align(8))]

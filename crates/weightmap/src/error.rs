@@ -5,10 +5,13 @@
 //! tells its cause too, so no error has a `source`: those who print the chain of sources would print the
 //! cause twice. It is a field.
 
+mod bytes;
 mod header;
 mod index;
 mod missing;
+mod phrase;
 mod quote;
+mod slice;
 mod unknown;
 
 use std::io;
@@ -18,13 +21,16 @@ use std::sync::Arc;
 pub use header::HeaderError;
 pub use index::{IndexError, IndexFault, ShardNameError};
 pub use missing::MissingShard;
+pub use slice::SliceError;
 pub use unknown::UnknownName;
 
-pub(crate) use quote::{count, list, quote, quote_all};
+pub(crate) use bytes::{Bytes, three_digits};
+pub(crate) use quote::{count, list, quote, quote_all, shown};
 
 use crate::dtype::Dtype;
 use missing::missing_shards;
-use quote::{dtype_name, shown};
+use phrase::{numbers, of_tensor, of_variant, of_which, other_variants};
+use quote::dtype_name;
 use unknown::{did_you_mean, unknown_names};
 
 /// A `Result` whose error is an [`Error`].
@@ -286,6 +292,56 @@ pub enum Error {
     },
 
     // Selecting and loading.
+    /// A slice does not lie in its tensor, or cuts where no byte ends.
+    #[error("{}: tensor {} of shape {shape:?}: {fault}", shown(path), quote(tensor))]
+    Slice {
+        /// The shard.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The shape of the tensor.
+        shape: Vec<u64>,
+        /// What is wrong with the slice.
+        fault: Box<SliceError>,
+    },
+    /// A load needs more memory at once than it may use.
+    #[error(
+        "{}: {}{needed_bytes} bytes of memory ({}) are needed at once and {limit_bytes} ({}) are allowed {limit}; {help}",
+        shown(path),
+        of_which(tensor.as_deref()),
+        Bytes(*needed_bytes),
+        Bytes(*limit_bytes)
+    )]
+    MemoryLimit {
+        /// The model's directory.
+        path: PathBuf,
+        /// The tensor that alone exceeds the limit; `None` where it takes all of them together.
+        tensor: Option<String>,
+        /// The bytes that are needed.
+        needed_bytes: u64,
+        /// The bytes that are allowed.
+        limit_bytes: u64,
+        /// Who set the limit.
+        limit: &'static str,
+        /// What can be done.
+        help: &'static str,
+    },
+    /// The memory that was given for a tensor is not of its length.
+    #[error(
+        "{}: tensor {}: expected {expected} bytes of memory to load it into, found {found}; `TensorInfo::len_bytes` tells the length",
+        shown(path),
+        quote(tensor)
+    )]
+    TargetLength {
+        /// The shard, as the index names it.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The length of the tensor, or of the slice of it, in bytes.
+        expected: u64,
+        /// The length of the memory that was given, in bytes.
+        found: u64,
+    },
     /// A glob of tensor names breaks the rules of globs.
     #[error("glob {}: {reason} (at byte {position})", quote(pattern))]
     BadPattern {
@@ -335,16 +391,14 @@ pub enum Error {
         pages: u64,
     },
     /// A read mode of a name that none has.
-    #[error("no read mode {}; there are auto, mapped and buffered", quote(name))]
+    #[error("no read mode {}; there are auto, mapped, buffered and direct", quote(name))]
     UnknownReadMode {
         /// The name that was asked for.
         name: String,
     },
-    /// The system gives no threads.
-    #[error("cannot start {}: {reason}; ask for fewer with `LoadOptions::workers`, or raise the limit of processes", count(*workers as u64, "worker thread"))]
+    /// The system gives no thread for a stream.
+    #[error("cannot start a thread: {reason}; raise the limit of processes, or use `load`, which needs none")]
     Threads {
-        /// How many were to be started.
-        workers: usize,
         /// What the system says.
         reason: String,
     },
@@ -353,33 +407,12 @@ pub enum Error {
     Cancelled,
 }
 
-fn of_tensor(tensor: Option<&str>) -> String {
-    tensor.map_or_else(String::new, |name| format!(" for tensor {}", quote(name)))
-}
-
-fn of_variant(asked: Option<&str>) -> String {
-    asked.map_or_else(|| "without a variant".to_owned(), |variant| format!("of variant {}", quote(variant)))
-}
-
-fn other_variants(found: &[(String, Option<String>)]) -> String {
-    let files = list(found.iter().map(|(file, _)| quote(file)), found.len() as u64);
-    match found.iter().find_map(|(_, variant)| variant.as_deref()) {
-        Some(variant) => {
-            format!("found {files}; ask for a variant with `.variant({0})` (`--variant {0}`)", quote(variant))
-        }
-        None => format!("found {files}; open the model without asking for a variant"),
-    }
-}
-
-fn numbers(missing: &[u64], missing_count: u64, stray: &[u64]) -> String {
-    let absent = (missing_count > 0).then(|| format!("missing numbers: {}", list(missing, missing_count)));
-    let beyond =
-        (!stray.is_empty()).then(|| format!("numbers out of range: {}", list(stray, stray.len() as u64)));
-    absent.into_iter().chain(beyond).collect::<Vec<_>>().join("; ")
-}
-
 impl Error {
     /// The file or directory that the error is about, where it is about one.
+    ///
+    /// Of errors about a tensor that is in hand ([`DtypeMismatch`](Self::DtypeMismatch),
+    /// [`Misaligned`](Self::Misaligned), [`NotBool`](Self::NotBool), [`BigEndian`](Self::BigEndian),
+    /// [`TargetLength`](Self::TargetLength)) it is the shard as the index names it, without the model's directory.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Io { path, .. }
@@ -401,6 +434,9 @@ impl Error {
             | Self::NothingMatches { path, .. }
             | Self::EmptySelection { path }
             | Self::StillCached { path, .. }
+            | Self::Slice { path, .. }
+            | Self::MemoryLimit { path, .. }
+            | Self::TargetLength { path, .. }
             | Self::DtypeMismatch { path, .. }
             | Self::Misaligned { path, .. }
             | Self::NotBool { path, .. }
@@ -418,12 +454,14 @@ impl Error {
         match self {
             Self::Header { fault, .. } => fault.tensor(),
             Self::Index { fault, .. } => fault.tensor(),
-            Self::Io { tensor, .. } => tensor.as_deref(),
+            Self::Io { tensor, .. } | Self::MemoryLimit { tensor, .. } => tensor.as_deref(),
             Self::TensorNotInShard { tensor, .. }
             | Self::DtypeMismatch { tensor, .. }
             | Self::Misaligned { tensor, .. }
             | Self::NotBool { tensor, .. }
-            | Self::BigEndian { tensor, .. } => Some(tensor),
+            | Self::BigEndian { tensor, .. }
+            | Self::Slice { tensor, .. }
+            | Self::TargetLength { tensor, .. } => Some(tensor),
             Self::UnknownTensors { unknown, .. } => match unknown.as_slice() {
                 [one] => Some(&one.name),
                 _ => None,
@@ -460,6 +498,9 @@ impl Error {
             Self::BadRegex { .. } => "BadRegex",
             Self::NothingMatches { .. } => "NothingMatches",
             Self::EmptySelection { .. } => "EmptySelection",
+            Self::Slice { fault, .. } => fault.kind(),
+            Self::MemoryLimit { .. } => "MemoryLimit",
+            Self::TargetLength { .. } => "TargetLength",
             Self::StillCached { .. } => "StillCached",
             Self::UnknownReadMode { .. } => "UnknownReadMode",
             Self::Threads { .. } => "Threads",

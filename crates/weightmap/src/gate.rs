@@ -5,28 +5,35 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// Bounds the bytes that have been begun and not yet been taken.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    limit: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    limit: u64,
     inside: u64,
     closed: bool,
 }
 
 impl Gate {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, state: Mutex::default(), changed: Condvar::new() }
+        Self { state: Mutex::new(State { limit, ..State::default() }), changed: Condvar::new() }
     }
 
-    /// Waits until `bytes` more fit, and counts them; what alone exceeds the limit goes in alone. Tells
-    /// `false`, at once, when the gate is closed.
+    /// Sets the limit anew.
+    pub(crate) fn limit(&self, limit: u64) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).limit = limit;
+        self.changed.notify_all();
+    }
+
+    /// Waits until `bytes` more fit, and counts them; what alone exceeds the limit goes in alone, and nothing waits for
+    /// nothing. Tells `false`, at once, when the gate is closed.
     #[must_use]
     pub(crate) fn enter(&self, bytes: u64) -> bool {
         let full = |state: &mut State| {
-            !state.closed && state.inside > 0 && state.inside.saturating_add(bytes) > self.limit
+            let must_fit = bytes > 0 && state.inside > 0;
+            !state.closed && must_fit && state.inside.saturating_add(bytes) > state.limit
         };
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.changed.wait_while(state, full).unwrap_or_else(PoisonError::into_inner);
@@ -77,6 +84,15 @@ mod tests {
         assert!(gate.enter(1000));
         gate.leave(1000);
         assert!(gate.enter(10));
+    }
+
+    #[test]
+    fn who_brings_nothing_does_not_wait() {
+        let gate = Gate::new(10);
+        assert!(gate.enter(1000));
+        assert!(gate.enter(0), "more of what is inside already");
+        gate.close();
+        assert!(!gate.enter(0));
     }
 
     #[test]

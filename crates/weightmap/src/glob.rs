@@ -1,7 +1,8 @@
 //! Patterns of tensor names.
 //!
 //! A name is not a path: `*` passes over dots and slashes alike. A glob becomes one anchored regex, which
-//! matches in time linear in the name, whatever the pattern.
+//! matches in time linear in the name, whatever the pattern; one of stars alone needs none, and compiling it
+//! would take longer than loading a small layer from the page cache.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::string_slice))]
 
 use std::str::Chars;
@@ -34,8 +35,10 @@ const MAX_DIGITS: usize = 19;
 ///
 /// All else stands for itself, upper and lower case apart.
 #[derive(Debug, Clone)]
-pub(crate) struct Glob {
-    regex: Regex,
+pub(crate) enum Glob {
+    /// What stands before, between and behind stars.
+    Stars(Vec<Box<str>>),
+    Regex(Regex),
 }
 
 impl Glob {
@@ -44,14 +47,28 @@ impl Glob {
         let bad = |Fault(position, reason)| Error::BadPattern { pattern: pattern.into(), position, reason };
         let translated = Translator::new(pattern).translate().map_err(bad)?;
         let too_large = |_| bad(Fault(0, "the pattern as a whole is too large; split it into several"));
-        let regex = Regex::new(&translated).map_err(too_large)?;
-        Ok(Self { regex })
+        if !pattern.contains(['?', '[', '{', '\\']) {
+            return Ok(Self::Stars(pattern.split('*').map(Into::into).collect()));
+        }
+        Regex::new(&translated).map_err(too_large).map(Self::Regex)
     }
 
     /// Whether the whole of `name` matches.
     pub(crate) fn is_match(&self, name: &str) -> bool {
-        self.regex.is_match(name)
+        match self {
+            Self::Stars(literals) => is_match_of_stars(literals, name),
+            Self::Regex(regex) => regex.is_match(name),
+        }
     }
+}
+
+fn is_match_of_stars(literals: &[Box<str>], name: &str) -> bool {
+    let [first, between @ .., last] = literals else { return literals.iter().any(|only| **only == *name) };
+    let inner = name.strip_prefix(&**first).and_then(|rest| rest.strip_suffix(&**last));
+    // The first place for each leaves the most for those that follow.
+    inner.is_some_and(|inner| {
+        between.iter().try_fold(inner, |rest, literal| Some(rest.split_once(&**literal)?.1)).is_some()
+    })
 }
 
 /// A regex of which a match anywhere in a name is enough, as in the ignore lists of transformers and vLLM.

@@ -19,26 +19,37 @@
 //! // What it cost: bytes asked for and bytes read, page faults, pages that were in the cache.
 //! println!("{}", loaded.report());
 //!
-//! // As they are done, into memory of their own.
-//! for tensor in layer.stream_with(&LoadOptions::default().mode(ReadMode::Buffered))? {
+//! // As they are done, into memory of their own, of which there is never more than 1 GiB.
+//! for tensor in layer.stream_with(&LoadOptions::default().mode(ReadMode::Buffered).memory_limit(1 << 30))? {
 //!     let tensor = tensor?;
 //!     assert!(!tensor.is_mapped());
 //! }
+//!
+//! // The part of one rank of two: the first half of the rows, and nothing else is read.
+//! let name = "model.layers.0.mlp.gate_proj.weight";
+//! let rows = model.tensor(name)?.shape[0];
+//! let part = model.select().slice(name, [0..rows / 2])?.load()?;
+//! assert_eq!(part.tensors()[0].shape()[0], rows / 2);
 //! # Ok::<(), weightmap::Error>(())
 //! ```
 //!
 //! # The tour
 //! - [`ShardedModel`] is the model. It tells what there is ([`names`](ShardedModel::names), [`tensor`](ShardedModel::tensor)), gives
 //!   bytes without a copy ([`view`](ShardedModel::view)), and starts a [`Selection`] ([`select`](ShardedModel::select)).
-//! - [`Selection`] is what is wanted: names, globs, regular expressions, shards. It is loaded at once
-//!   ([`load`](Selection::load)) or as a [`TensorStream`] ([`stream`](Selection::stream)); [`LoadOptions`] say how.
+//! - [`Selection`] is what is wanted: names, globs, regular expressions, shards, and slices of tensors
+//!   ([`slice`](Selection::slice), which takes [`Intervals`]), less what another one has ([`except`](Selection::except)). It is loaded at once ([`load`](Selection::load)), as a
+//!   [`TensorStream`] ([`stream`](Selection::stream)), or into memory of the caller's
+//!   ([`load_into`](Selection::load_into)); or only brought into the page cache ([`prefetch`](Selection::prefetch)).
+//! - [`LoadOptions`] say how: by which [`ReadMode`], how many workers, within how much memory.
 //! - [`Tensor`] and [`TensorView`] give bytes, and typed slices that are checked for dtype and alignment.
 //! - [`LoadReport`] is the account of a load.
 //! - [`check`] compares a whole checkpoint with itself.
 //! - [`Index`] and [`Header`] are the parsers, which know no files.
 //!
 //! # Features
-//! `half` (on by default): typed access to F16 and BF16 tensors as `half::f16` and `half::bf16`.
+//! - `half` (on by default): typed access to F16 and BF16 tensors as `half::f16` and `half::bf16`.
+//! - `uring` (on by default): direct reads by io_uring on Linux, where the process may use it. Leave it out where the
+//!   crate `io-uring` does not know the architecture.
 
 mod dtype;
 mod identity;
@@ -48,6 +59,8 @@ mod warning;
 mod names;
 mod glob;
 mod nearest;
+mod intervals;
+mod region;
 mod extent;
 
 mod file;
@@ -57,21 +70,24 @@ mod shard_name;
 mod index;
 mod layout;
 
-mod mmap;
 mod sys;
+mod mmap;
+mod memory;
+mod mounts;
+mod memory_limit;
+mod storage;
 mod shard;
 mod descriptors;
+mod threads;
 
 mod tensor_info;
-mod buffer;
 mod element;
-mod tensor;
 mod pool;
+mod tensor;
 mod select;
 
 mod mode;
 mod report;
-mod threads;
 mod gate;
 mod meter;
 mod read;
@@ -85,10 +101,11 @@ pub use check::{Check, check};
 pub use dtype::Dtype;
 pub use element::Element;
 pub use error::{
-    Error, HeaderError, IndexError, IndexFault, MissingShard, Result, ShardNameError, UnknownName,
+    Error, HeaderError, IndexError, IndexFault, MissingShard, Result, ShardNameError, SliceError, UnknownName,
 };
 pub use header::{Header, HeaderEntry};
 pub use index::Index;
+pub use intervals::Intervals;
 pub use load::{LoadOptions, Loaded};
 pub use mode::ReadMode;
 pub use model::ShardedModel;
@@ -98,7 +115,7 @@ pub use select::Selection;
 pub use shard_name::ShardName;
 pub use stream::TensorStream;
 pub use tensor::{Tensor, TensorView};
-pub use tensor_info::TensorInfo;
+pub use tensor_info::{TensorInfo, TensorSlice};
 pub use warning::Warning;
 
 #[cfg(doctest)]

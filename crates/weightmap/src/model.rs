@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::descriptors::Descriptors;
+use crate::descriptors::{Access, Descriptors};
 use crate::error::{Error, Result};
 use crate::file::open_regular;
 use crate::header::Header;
@@ -230,7 +230,7 @@ impl OpenOptions {
             let limit = self.max_header_bytes;
             let (shard, file) =
                 descriptors.spare(|| Shard::open(number, name.clone(), path.clone(), limit))?;
-            descriptors.keep(number, file);
+            descriptors.keep(number, Access::Cached, file);
             Ok(shard)
         };
         let opened = (0..).zip(names).map(open).collect::<Result<Vec<_>>>()?;

@@ -18,8 +18,8 @@ pub struct LoadReport {
     /// Bytes of tensor data that were asked for: the sum of the tensors' lengths.
     pub requested_bytes: u64,
     /// Bytes that the kernel was asked for in order to have the tensors: their own, the gaps between merged
-    /// neighbours, and of what is mapped the rest of the first and last page, which can be part of the
-    /// header. The reads of headers are not in it, nor is what read-ahead adds.
+    /// neighbours and rows, and of what is mapped or read past the page cache the rest of the first and last
+    /// page, which can be part of the header. The reads of headers are not in it, nor is what read-ahead adds.
     pub read_bytes: u64,
     /// `read_bytes / requested_bytes`; `None` when nothing was asked for.
     pub over_read: Option<f64>,
@@ -30,8 +30,7 @@ pub struct LoadReport {
     /// Bytes of headers read by this load, their 8-byte lengths included.
     pub header_bytes: u64,
     /// Bytes of the checkpoint's files that this load did not ask for: the sizes of all shards that are
-    /// there, less what it read of them, the headers included that it read. `None` if the size of a shard
-    /// cannot be had.
+    /// there, less `read_bytes` and `header_bytes`. `None` if the size of a shard cannot be had.
     pub spared_bytes: Option<u64>,
     /// Faults of this load's worker threads, while they read, that were served without waiting for a device.
     pub minor_faults: Option<u64>,
@@ -42,7 +41,8 @@ pub struct LoadReport {
     /// The time that workers spent reading and populating by the number of their faults. It is an upper bound
     /// of what a fault costs: copying and waiting for reads are in it. `None` without faults.
     pub seconds_per_fault: Option<f64>,
-    /// Pages that the merged reads cover, each counted once.
+    /// Pages that hold what was asked for, each counted once; of slices, with those between rows that are up to 64
+    /// KiB apart.
     pub extent_pages: u64,
     /// Those of `extent_pages` that were in the page cache before the first read. The page that a header ends
     /// in is among them, as this load may just have read it.
@@ -51,21 +51,23 @@ pub struct LoadReport {
     pub resident_after: Option<u64>,
     /// The size of a page in bytes.
     pub page_bytes: u64,
-    /// Bytes that were copied in user space: from the scratch memory that small neighbours are read into, to
-    /// their tensors. What the kernel copies out of the page cache is not in it.
+    /// Bytes that were copied in user space to their tensors: rows of slices from scratch memory, and from that
+    /// which direct reads go through. What the kernel copies out of the page cache is not in it.
     pub copied_bytes: u64,
     /// Bytes of tensors that lie in mapped files: handed out without a copy.
     pub mapped_bytes: u64,
     /// Shards that hold a tensor of this load.
     pub shards_touched: u64,
     /// Times that a shard's file was opened during this load, by other loads of the model too if they ran
-    /// meanwhile. One that is still open is not opened again, but of more shards than a quarter of the
-    /// process's limit of descriptors, some have been closed since.
+    /// meanwhile; for reads past the page cache it is opened once more. One that is still open is not opened
+    /// again, but of more shards than a quarter of the process's limit of descriptors, some have been closed
+    /// since.
     pub shards_opened: u64,
     /// Shards whose header was read and checked during this load: its first touch.
     pub shards_checked: u64,
-    /// Reads by position, or windows of a mapping that were populated, of at most 8 MiB each. What announces
-    /// a window is not counted.
+    /// Windows of a mapping that were populated, of at most 8 MiB each, and reads by position, of at most 16 MiB
+    /// each; of those past the page cache, ranges, each of which is read in pieces that are in flight together. What
+    /// announces a range is not counted.
     pub requests: u64,
     /// The mode that was asked for.
     pub mode_asked: ReadMode,
@@ -94,11 +96,9 @@ pub struct Stages {
     /// Opening the model: finding its files and reading the index. It was spent once, before this load, and
     /// is not in `total_seconds`.
     pub open_seconds: f64,
-    /// First touches: opening shards, reading and checking headers, mapping. Workers touch a shard and plan
-    /// its reads in one go; the time of that is shared out to this stage and the next by how long they were
-    /// busy with either.
+    /// First touches: opening shards, reading and checking headers, mapping; and counting resident pages.
     pub touch_seconds: f64,
-    /// Turning tensors into reads, and counting resident pages.
+    /// Choosing how each shard is read, and turning tensors into reads.
     pub plan_seconds: f64,
     /// Reading: from the first request to the last byte. Of a stream, the time in which workers waited for
     /// the consumer is in it, and in `total_seconds`.
@@ -126,22 +126,25 @@ pub struct ShardRow {
     pub is_first_touch: bool,
     /// The length of its header in bytes, with the 8 bytes that give it; read by this load or an earlier one.
     pub header_bytes: u64,
-    /// Merged runs of neighbouring tensors.
-    pub extents: u64,
+    /// As [`LoadReport::requests`], of this shard.
+    pub requests: u64,
     /// As [`LoadReport::extent_pages`].
     pub extent_pages: u64,
     /// As [`LoadReport::resident_before`].
     pub resident_before: Option<u64>,
     /// As [`LoadReport::resident_after`].
     pub resident_after: Option<u64>,
-    /// How it was read.
+    /// The kind of storage that it is on, by its file system.
+    pub storage: &'static str,
+    /// How it was read. Of a shard whose tensors lie in its mapping, slices that do not lie in one piece are read
+    /// in another way: into memory.
     pub mode: ReadMode,
     /// Why so.
     pub reason: &'static str,
 }
 
 /// What one worker thread did.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct WorkerRow {
     /// Its number, from 0.
@@ -165,7 +168,8 @@ pub(crate) struct Account {
     pub(crate) shards: Vec<ShardRow>,
     pub(crate) workers: Vec<WorkerRow>,
     pub(crate) disk_bytes: Option<u64>,
-    pub(crate) spared_bytes: Option<u64>,
+    /// Of all shards.
+    pub(crate) file_bytes: Option<u64>,
     pub(crate) shards_opened: u64,
     pub(crate) copied_bytes: u64,
     pub(crate) mapped_bytes: u64,
@@ -175,13 +179,14 @@ pub(crate) struct Account {
 impl LoadReport {
     #[expect(clippy::cast_precision_loss, reason = "ratios are shown with a few digits")]
     pub(crate) fn new(account: Account) -> Self {
-        let Account { mode_asked, stages, shards, workers, disk_bytes, spared_bytes, shards_opened, .. } =
+        let Account { mode_asked, stages, shards, workers, disk_bytes, file_bytes, shards_opened, .. } =
             account;
         let sum = |figure: fn(&ShardRow) -> u64| total(shards.iter().map(figure));
         let sum_known = |figure: fn(&ShardRow) -> Option<u64>| shards.iter().map(figure).sum::<Option<u64>>();
         let faults_of =
             |figure: fn(&WorkerRow) -> Option<u64>| workers.iter().map(figure).sum::<Option<u64>>();
         let (requested_bytes, read_bytes) = (sum(|row| row.requested_bytes), sum(|row| row.read_bytes));
+        let header_bytes = sum(|row| if row.is_first_touch { row.header_bytes } else { 0 });
         let (minor_faults, major_faults) =
             (faults_of(|row| row.minor_faults), faults_of(|row| row.major_faults));
         let faults =
@@ -193,8 +198,8 @@ impl LoadReport {
             read_bytes,
             over_read: (requested_bytes > 0).then(|| read_bytes as f64 / requested_bytes as f64),
             disk_bytes,
-            header_bytes: sum(|row| if row.is_first_touch { row.header_bytes } else { 0 }),
-            spared_bytes,
+            header_bytes,
+            spared_bytes: file_bytes.map(|all| all.saturating_sub(read_bytes.saturating_add(header_bytes))),
             minor_faults,
             major_faults,
             bytes_per_fault: faults.map(|faults| requested_bytes as f64 / faults as f64),

@@ -1,13 +1,15 @@
 //! Which tensors are wanted: by name, pattern or shard.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result, UnknownName};
 use crate::glob::{Glob, search};
+use crate::intervals::Intervals;
 use crate::nearest::nearest;
 use crate::pool::Pool;
+use crate::shard::Shard;
 use crate::tensor_info::TensorInfo;
 
 /// How many nearest names an error tells for each unknown one.
@@ -15,8 +17,8 @@ const NEAREST: usize = 3;
 
 /// Some tensors of a model, each once, in the order in which they were asked for.
 ///
-/// Every method adds to what is there: `model.select().glob("*.bias")?.names(["lm_head.weight"])?`. Names and
-/// patterns are looked up in the index alone; no shard is opened.
+/// Every method adds to what is there: `model.select().glob("*.bias")?.names(["lm_head.weight"])?`; only
+/// [`except`](Self::except) takes away. Names and patterns are looked up in the index alone; no shard is opened.
 #[derive(Clone)]
 #[must_use = "a selection does nothing until it is loaded"]
 pub struct Selection {
@@ -24,6 +26,8 @@ pub struct Selection {
     pub(crate) tensors: Vec<u32>,
     /// By tensor of the index: whether it is among `tensors`.
     chosen: Vec<bool>,
+    /// Those of `tensors` of which only a part is wanted.
+    slices: BTreeMap<u32, Arc<[Intervals]>>,
     allow_empty: bool,
 }
 
@@ -36,7 +40,7 @@ impl fmt::Debug for Selection {
 impl Selection {
     pub(crate) fn new(pool: Arc<Pool>) -> Self {
         let chosen = vec![false; pool.index.len()];
-        Self { pool, tensors: Vec::new(), chosen, allow_empty: false }
+        Self { pool, tensors: Vec::new(), chosen, slices: BTreeMap::new(), allow_empty: false }
     }
 
     /// Lets patterns match nothing and the selection be loaded while it is empty; otherwise both are errors.
@@ -115,6 +119,70 @@ impl Selection {
         Ok(self)
     }
 
+    /// Adds a part of a tensor: for each dimension, outermost first, the indices that are wanted; dimensions
+    /// that are not told are whole. A tensor that is selected already, as a whole or by another part, is
+    /// narrowed to this one: a second slice of the same tensor replaces the first, and does not add to it.
+    ///
+    /// Its elements keep their order, so that `[0..4]` of a matrix is its first four rows, which lie together
+    /// in the file and are all that is read. Of inner dimensions, rows are read apart or with what lies between
+    /// them, whichever the storage makes cheaper, and gathered.
+    ///
+    /// ```
+    /// # let checkpoint = weightmap_testkit::Llama::tiny().checkpoint().temp();
+    /// # let model = weightmap::ShardedModel::open(checkpoint.path())?;
+    /// use weightmap::Intervals;
+    ///
+    /// // The first two rows; and of all rows, the columns 0 to 3 and 8 to 11.
+    /// let part = model
+    ///     .select()
+    ///     .slice("model.embed_tokens.weight", [0..2])?
+    ///     .slice("model.layers.0.mlp.down_proj.weight", [Intervals::from(..), [0..4, 8..12].into()])?;
+    /// let loaded = part.load()?;
+    /// assert_eq!(loaded.tensors()[1].shape()[1], 8);
+    /// # Ok::<(), weightmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::UnknownTensors`], [`Error::MissingShards`]. Whether the part lies in the tensor is seen when its
+    /// shard is opened: then it is [`Error::Slice`].
+    pub fn slice<D: Into<Intervals>>(
+        mut self,
+        name: &str,
+        dims: impl IntoIterator<Item = D>,
+    ) -> Result<Self> {
+        let tensor = self.find(name)?;
+        self.add(tensor);
+        self.slices.insert(tensor, dims.into_iter().map(Into::into).collect());
+        Ok(self)
+    }
+
+    /// All of this selection that is not, by its name, in another one: the rest. A tensor of which the other has but a
+    /// slice is taken out whole.
+    ///
+    /// ```
+    /// # let checkpoint = weightmap_testkit::Llama::tiny().checkpoint().temp();
+    /// # let model = weightmap::ShardedModel::open(checkpoint.path())?;
+    /// let layers = model.select().glob("model.layers.*")?;
+    /// let rest = model.select().all().except(&layers);
+    /// assert_eq!(rest.len(), model.len() - layers.len());
+    /// # Ok::<(), weightmap::Error>(())
+    /// ```
+    pub fn except(mut self, other: &Self) -> Self {
+        let others: HashSet<&str> = other.selected().collect();
+        let Self { pool, tensors, chosen, slices, .. } = &mut self;
+        tensors.retain(|&tensor| {
+            let is_kept = pool.index.name(tensor).is_none_or(|name| !others.contains(name));
+            if !is_kept {
+                slices.remove(&tensor);
+            }
+            if let Some(chosen) = chosen.get_mut(tensor as usize) {
+                *chosen = is_kept;
+            }
+            is_kept
+        });
+        self
+    }
+
     /// How many tensors are selected.
     pub fn len(&self) -> usize {
         self.tensors.len()
@@ -130,13 +198,38 @@ impl Selection {
         self.tensors.iter().map(|&tensor| self.pool.index.name(tensor).unwrap_or_default())
     }
 
-    /// What the headers tell of the selected tensors; opens the shards concerned and reads their headers, no
-    /// data.
+    /// What the headers tell of the selected tensors and slices; opens the shards concerned and reads their
+    /// headers, no data.
     ///
     /// # Errors
-    /// Those of a shard's first touch, and [`Error::TensorNotInShard`].
+    /// Those of a shard's first touch, [`Error::TensorNotInShard`], and [`Error::Slice`].
     pub fn infos(&self) -> Result<Vec<TensorInfo>> {
-        self.tensors.iter().map(|&tensor| self.pool.info(tensor)).collect()
+        let info = |&tensor: &u32| {
+            let shard = self.pool.shard(self.pool.shard_of(tensor)?)?;
+            self.info_in(&shard, tensor)
+        };
+        self.tensors.iter().map(info).collect()
+    }
+
+    /// What the header of this shard tells of a selected tensor or of the part of it that is wanted.
+    pub(crate) fn info_in(&self, shard: &Shard, tensor: u32) -> Result<TensorInfo> {
+        let info = self.pool.info_in(shard, tensor)?;
+        let Some(intervals) = self.slices.get(&tensor) else { return Ok(info) };
+        let (name, shape) = (info.name.clone(), info.shape.clone());
+        info.sliced(intervals).map_err(|fault| Error::Slice {
+            path: shard.path.clone(),
+            tensor: name,
+            shape,
+            fault: Box::new(fault),
+        })
+    }
+
+    /// The number of a tensor that can be had.
+    fn find(&self, name: &str) -> Result<u32> {
+        let found = self.pool.index.find(name);
+        let tensor = found.ok_or_else(|| unknown_tensors(&self.pool, vec![name.to_owned()]))?;
+        self.pool.shard_of(tensor)?;
+        Ok(tensor)
     }
 
     /// Fails if nothing is selected and that was not allowed.

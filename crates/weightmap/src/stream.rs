@@ -6,21 +6,34 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 
 use crate::error::Result;
-use crate::load::{Job, LoadOptions};
+use crate::load::{Job, Keeps, LoadOptions};
+use crate::read::Purpose;
 use crate::report::LoadReport;
 use crate::select::Selection;
 use crate::tensor::Tensor;
 use crate::threads::{drive, is_ours};
 
-/// How many bytes workers load ahead of the consumer.
-const AHEAD_BYTES: u64 = 256 << 20;
-
 /// The tensors of a selection in the order in which they are done.
 ///
-/// Workers stay at most 256 MiB, or one longer tensor, ahead of what has been taken. A tensor comes only
+/// Workers stay at most 256 MiB, or one longer tensor, ahead of what has been taken, less where memory is short, and as
+/// far as [`LoadOptions::memory_limit`] lets them if that is given. A tensor comes only
 /// after its file was shown to be still the one that was checked. An error is the last item, after the
 /// tensors that were done before. Dropping the stream cancels what is left and waits for the reads that are
-/// under way.
+/// under way, save on a thread that this library started, of whatever load, as in a progress function: there nothing
+/// is waited for, and the reads end soon after.
+///
+/// ```
+/// # let checkpoint = weightmap_testkit::Llama::tiny().checkpoint().temp();
+/// # let model = weightmap::ShardedModel::open(checkpoint.path())?;
+/// let mut stream = model.select().glob("model.layers.*")?.stream()?;
+/// let mut bytes = 0;
+/// // By reference: what it cost is asked of the stream afterwards.
+/// for tensor in stream.by_ref() {
+///     bytes += tensor?.bytes().len() as u64;
+/// }
+/// assert_eq!(stream.report().map(|report| report.requested_bytes), Some(bytes));
+/// # Ok::<(), weightmap::Error>(())
+/// ```
 pub struct TensorStream {
     job: Arc<Job>,
     tensors: Receiver<Tensor>,
@@ -43,11 +56,11 @@ impl Selection {
     /// # Errors
     /// Those of [`Selection::stream`].
     pub fn stream_with(&self, options: &LoadOptions) -> Result<TensorStream> {
-        let job = Arc::new(Job::new(self, options, AHEAD_BYTES)?);
+        let job = Arc::new(Job::new(self, options, Purpose::Tensors)?);
         let (sender, tensors) = mpsc::channel();
         let running = Arc::clone(&job);
         let driver = drive(move || {
-            running.run(|_, tensor| {
+            running.run(Keeps::Untaken, |_, tensor| {
                 // Nobody takes it if the stream was dropped, which has cancelled the job.
                 let _ = sender.send(tensor);
             })
@@ -87,10 +100,11 @@ impl Iterator for TensorStream {
     fn next(&mut self) -> Option<Self::Item> {
         let Ok(tensor) = self.tensors.recv() else { return self.finish() };
         let bytes = tensor.info().len_bytes();
-        self.job.gate.leave(bytes);
+        // First, since the gate lets others take memory at once.
         if !tensor.is_mapped() {
             self.job.meter.let_go(bytes);
         }
+        self.job.gate.leave(bytes);
         Some(Ok(tensor))
     }
 }

@@ -4,11 +4,14 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::buffer::Buffer;
 use crate::dtype::Dtype;
 use crate::element::{self, Element};
 use crate::error::{Error, Result};
+use crate::memory::Memory;
+use crate::mmap::FOLIO_BYTES;
+use crate::pool::Pool;
 use crate::shard::Shard;
+use crate::sys;
 use crate::tensor_info::TensorInfo;
 
 /// A range of a shard's mapping, which lives as long as this does.
@@ -16,10 +19,27 @@ use crate::tensor_info::TensorInfo;
 struct Mapped {
     shard: Arc<Shard>,
     range: Range<u64>,
+    /// Where the file's descriptors are, if its pages are to be given back with this.
+    behind: Option<Arc<Pool>>,
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        let Some(pool) = &self.behind else { return };
+        if let (Ok(map), Ok(file)) = (self.shard.map(), pool.file(&self.shard)) {
+            let Range { start, end } = self.range;
+            // A page that is in a page table stays in the page cache. The first one is shared with the tensor
+            // before, and belongs to it no more than to this one.
+            map.let_go(start - start % sys::page_bytes()..end);
+            // What the system keeps as one can reach back into tensors that have been dropped, and goes as a whole
+            // with the last of them.
+            sys::drop_cached(&file, start - start % FOLIO_BYTES..end);
+        }
+    }
 }
 
 impl Mapped {
-    fn new(shard: &Arc<Shard>, range: Range<u64>) -> Result<Self> {
+    fn new(shard: &Arc<Shard>, range: Range<u64>, behind: Option<&Arc<Pool>>) -> Result<Self> {
         let map = shard.map()?;
         if map.get(range.clone()).is_none() {
             return Err(Error::io(
@@ -28,7 +48,7 @@ impl Mapped {
                 std::io::ErrorKind::FileTooLarge.into(),
             ));
         }
-        Ok(Self { shard: Arc::clone(shard), range })
+        Ok(Self { shard: Arc::clone(shard), range, behind: behind.map(Arc::clone) })
     }
 
     fn as_slice(&self) -> &[u8] {
@@ -59,12 +79,13 @@ pub struct Tensor {
 
 enum Bytes {
     Mapped(Mapped),
-    Owned(Buffer),
+    /// A range of memory that small neighbours share.
+    Owned(Arc<Memory>, Range<usize>),
 }
 
 impl TensorView {
     pub(crate) fn new(info: TensorInfo, shard: &Arc<Shard>) -> Result<Self> {
-        let bytes = Mapped::new(shard, info.range.clone())?;
+        let bytes = Mapped::new(shard, info.range.clone(), None)?;
         Ok(Self { info: Arc::new(info), bytes })
     }
 
@@ -75,20 +96,26 @@ impl TensorView {
 }
 
 impl Tensor {
-    pub(crate) fn mapped(info: Arc<TensorInfo>, shard: &Arc<Shard>) -> Result<Self> {
-        let bytes = Bytes::Mapped(Mapped::new(shard, info.range.clone())?);
+    /// With `behind`, its pages are given back when it is dropped.
+    pub(crate) fn mapped(
+        info: Arc<TensorInfo>,
+        shard: &Arc<Shard>,
+        behind: Option<&Arc<Pool>>,
+    ) -> Result<Self> {
+        let bytes = Bytes::Mapped(Mapped::new(shard, info.range.clone(), behind)?);
         Ok(Self { info, bytes })
     }
 
-    pub(crate) fn owned(info: Arc<TensorInfo>, buffer: Buffer) -> Self {
-        Self { info, bytes: Bytes::Owned(buffer) }
+    pub(crate) fn owned(info: Arc<TensorInfo>, memory: Arc<Memory>, range: Range<usize>) -> Self {
+        Self { info, bytes: Bytes::Owned(memory, range) }
     }
 
     /// The tensor's bytes: little-endian elements, the last dimension running fastest.
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Mapped(mapped) => mapped.as_slice(),
-            Bytes::Owned(buffer) => buffer.as_slice(),
+            // It was seen to be there when the tensor was made.
+            Bytes::Owned(memory, range) => memory.as_slice().get(range.clone()).unwrap_or_default(),
         }
     }
 
@@ -104,7 +131,7 @@ macro_rules! typed_access {
         impl fmt::Debug for $type {
             /// What it is, without its bytes.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($type)).field("info", &self.info).finish_non_exhaustive()
+                f.debug_tuple(stringify!($type)).field(&self.info).finish()
             }
         }
 

@@ -1,30 +1,91 @@
 //! What is known of a tensor before its bytes are had.
 
+use std::fmt;
 use std::ops::Range;
 
 use crate::dtype::Dtype;
+use crate::error::SliceError;
+use crate::intervals::Intervals;
+use crate::region::Region;
 use crate::shard_name::ShardName;
 
-/// What a shard's header tells of a tensor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a shard's header tells of a tensor, or of the part of it that is asked for.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorInfo {
     /// The name, as in the index and the header.
     pub name: String,
     /// The type of the elements.
     pub dtype: Dtype,
-    /// The length of each dimension, outermost first; empty for a scalar.
+    /// The length of each dimension, outermost first; empty for a scalar. Of a slice, the slice's own.
     pub shape: Vec<u64>,
     /// The shard that holds it.
     pub shard: ShardName,
-    /// Where its bytes lie in the shard's file, counted from the file's start.
+    /// Where its bytes lie in the shard's file, counted from the file's start. Of a slice, from its first
+    /// byte to its last, with what lies between its rows.
     pub range: Range<u64>,
+    /// Which part of the tensor it is; `None` for all of it.
+    pub slice: Option<TensorSlice>,
+    /// Where the tensor itself begins in the file.
+    pub(crate) start: u64,
+    /// The bytes that are wanted, counted from `start`.
+    pub(crate) region: Region,
+}
+
+/// A part of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TensorSlice {
+    /// The indices of each dimension, outermost first; dimensions that are not told are whole.
+    pub intervals: Vec<Intervals>,
+    /// The shape of the whole tensor.
+    pub tensor_shape: Vec<u64>,
+}
+
+impl fmt::Debug for TensorInfo {
+    /// What it is and where; which bytes of a slice are wanted follows from that.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, dtype, shape, shard, range, slice, .. } = self;
+        let mut text = f.debug_struct("TensorInfo");
+        text.field("name", name).field("dtype", dtype).field("shape", shape);
+        text.field("shard", &shard.as_str()).field("range", range);
+        if let Some(TensorSlice { intervals, tensor_shape }) = slice {
+            let intervals: Vec<_> = intervals.iter().map(Intervals::to_string).collect();
+            text.field("slice", &intervals).field("tensor_shape", tensor_shape);
+        }
+        text.finish()
+    }
 }
 
 impl TensorInfo {
-    /// The length of the tensor's data in bytes.
+    /// A whole tensor, as a header lists it.
+    pub(crate) fn new(
+        name: String,
+        dtype: Dtype,
+        shape: Vec<u64>,
+        shard: ShardName,
+        range: Range<u64>,
+    ) -> Self {
+        let region = Region::whole(&shape, range.end.saturating_sub(range.start));
+        Self { name, dtype, shape, shard, start: range.start, range, slice: None, region }
+    }
+
+    /// The part of a whole tensor that these intervals mean.
+    pub(crate) fn sliced(self, intervals: &[Intervals]) -> Result<Self, SliceError> {
+        let region = Region::slice(intervals, &self.dtype, &self.shape, self.len_bytes())?;
+        let hull = region.hull();
+        Ok(Self {
+            shape: region.shape().to_vec(),
+            range: self.start.saturating_add(hull.start)..self.start.saturating_add(hull.end),
+            slice: Some(TensorSlice { intervals: intervals.to_vec(), tensor_shape: self.shape }),
+            region,
+            ..self
+        })
+    }
+
+    /// The length of the data in bytes; of a slice, without what lies between its rows.
     pub fn len_bytes(&self) -> u64 {
-        self.range.end.saturating_sub(self.range.start)
+        self.region.len_bytes()
     }
 
     /// The number of elements: the product of the shape, 0 if one of its dimensions is 0, and 1 for a scalar.
@@ -34,5 +95,24 @@ impl TensorInfo {
         }
         // The header was accepted, so the product fits; for a type that is not known nothing bounds it.
         self.shape.iter().fold(1, |product, &length| u64::saturating_mul(product, length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn for_debugging_it_says_what_it_is_and_where() {
+        let shard = ShardName::parse("x.safetensors").unwrap();
+        let info = TensorInfo::new("a".into(), Dtype::U8, vec![4, 2], shard, 96..104);
+        let start = r#"TensorInfo { name: "a", dtype: U8, shape: "#;
+        assert_eq!(
+            format!("{info:?}"),
+            format!(r#"{start}[4, 2], shard: "x.safetensors", range: 96..104 }}"#)
+        );
+        let slice = info.sliced(&[Intervals::from(1..2)]).unwrap();
+        let end = r#"range: 98..100, slice: ["1:2"], tensor_shape: [4, 2] }"#;
+        assert!(format!("{slice:?}").ends_with(end), "{slice:?}");
     }
 }

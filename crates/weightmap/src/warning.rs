@@ -1,6 +1,9 @@
 //! Something that is accepted, and that somebody should know of.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+
+use crate::error::{quote, shown};
 
 /// A finding that is no error: the checkpoint loads, but not everything about it is as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,5 +32,36 @@ impl Warning {
     pub(crate) fn tensor(mut self, tensor: &str) -> Self {
         self.tensor = Some(tensor.to_owned());
         self
+    }
+}
+
+impl fmt::Display for Warning {
+    /// In one line, as the program prints it: `[kind] file: tensor "name": message`. What comes from files is
+    /// escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] ", self.kind)?;
+        if let Some(file) = &self.file {
+            write!(f, "{}: ", shown(file))?;
+        }
+        if let Some(tensor) = &self.tensor {
+            write!(f, "tensor {}: ", quote(tensor))?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_told_with_the_file_and_the_tensor_that_it_is_about() {
+        let warning = Warning::new("UnknownDtype", "its size is not checked");
+        assert_eq!(warning.to_string(), "[UnknownDtype] its size is not checked");
+        let warning = warning.file(Path::new("m/x.safetensors")).tensor("a\u{1b}");
+        assert_eq!(
+            warning.to_string(),
+            r#"[UnknownDtype] m/x.safetensors: tensor "a\u{1b}": its size is not checked"#
+        );
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{LoadReport, Stages};
-use crate::error::count;
+use super::{LoadReport, Stages, WorkerRow};
+use crate::error::{Bytes, count, three_digits};
 use crate::mode::ReadMode;
 
 impl fmt::Display for LoadReport {
@@ -13,7 +13,7 @@ impl fmt::Display for LoadReport {
         let seconds = self.stages.total_seconds;
         row(
             f,
-            "loaded",
+            self.verb(),
             format_args!(
                 "{}, {} in {} ({})",
                 count(self.tensors, "tensor"),
@@ -26,9 +26,11 @@ impl fmt::Display for LoadReport {
             f,
             "mode",
             format_args!(
-                "{} ({})",
+                "{}{} ({}){}",
                 self.mode.map_or(if self.shards.is_empty() { "none" } else { "mixed" }, ReadMode::name),
-                self.reason
+                if self.gathers() { ", slices gathered" } else { "" },
+                self.reason,
+                On(self.storage())
             ),
         )?;
         row(
@@ -43,17 +45,7 @@ impl fmt::Display for LoadReport {
             ),
         )?;
         row(f, "spared", format_args!("{} of the checkpoint not read", Given(self.spared_bytes, bytes)))?;
-        row(
-            f,
-            "faults",
-            format_args!(
-                "{} minor, {} major; {} a fault, {} each",
-                Given(self.minor_faults, plain),
-                Given(self.major_faults, plain),
-                Given(self.bytes_per_fault, mean_bytes),
-                Given(self.seconds_per_fault, time)
-            ),
-        )?;
+        row(f, "faults", format_args!("{}", Faults(self)))?;
         row(
             f,
             "cached",
@@ -77,12 +69,12 @@ impl fmt::Display for LoadReport {
         )?;
         let Stages { open_seconds, touch_seconds, plan_seconds, read_seconds, verify_seconds, .. } =
             self.stages;
+        row(f, "open", format_args!("{}, once, before this load", Seconds(open_seconds)))?;
         row(
             f,
             "time",
             format_args!(
-                "open {}, touch {}, plan {}, read {}, verify {}",
-                Seconds(open_seconds),
+                "touch {}, plan {}, read {}, verify {}",
                 Seconds(touch_seconds),
                 Seconds(plan_seconds),
                 Seconds(read_seconds),
@@ -100,20 +92,82 @@ impl fmt::Display for LoadReport {
                 Given(self.peak_memory_bytes, bytes)
             ),
         )?;
-        write!(
-            f,
-            "{:<8}{} threads, {} to {} busy",
-            "workers",
-            self.workers.len(),
-            Seconds(
-                self.workers
-                    .iter()
-                    .map(|worker| worker.busy_seconds)
-                    .fold(f64::INFINITY, f64::min)
-                    .min(seconds)
-            ),
-            Seconds(self.workers.iter().map(|worker| worker.busy_seconds).fold(0.0, f64::max))
-        )
+        write!(f, "{:<8}{}", "workers", Workers(&self.workers))
+    }
+}
+
+/// The reason that a prefetch gives.
+const INTO_THE_CACHE: &str = "into the page cache";
+
+impl LoadReport {
+    /// What was done with the tensors.
+    fn verb(&self) -> &'static str {
+        if self.reason == INTO_THE_CACHE { "warmed" } else { "loaded" }
+    }
+
+    /// Whether tensors lie in the mapping, and slices that are not in one piece do not.
+    fn gathers(&self) -> bool {
+        self.mode == Some(ReadMode::Mapped) && self.mapped_bytes < self.requested_bytes
+    }
+
+    /// The kind of storage that all shards are on, unless the reason has told it.
+    fn storage(&self) -> Option<&'static str> {
+        let first = self.shards.first()?.storage;
+        let is_told = self.reason == first || self.shards.iter().any(|row| row.storage != first);
+        (!is_told).then_some(first)
+    }
+}
+
+/// How many faults there were, and what they brought.
+struct Faults<'a>(&'a LoadReport);
+
+impl fmt::Display for Faults<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.0;
+        if (report.minor_faults, report.major_faults) == (Some(0), Some(0)) {
+            return f.write_str("none");
+        }
+        let (minor, major) = (Given(report.minor_faults, plain), Given(report.major_faults, plain));
+        write!(f, "{minor} minor, {major} major")?;
+        if let Some(count) = report.bytes_per_fault {
+            write!(f, "; {} a fault", Bytes(to_u64(count)))?;
+        }
+        // Of other ways of reading, the time is that of the reads.
+        match report.seconds_per_fault {
+            Some(seconds) if report.mode == Some(ReadMode::Mapped) => {
+                write!(f, ", {} each", Seconds(seconds))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How many workers there were, how many had nothing to do, and how long the others were busy.
+struct Workers<'a>(&'a [WorkerRow]);
+
+impl fmt::Display for Workers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut busy: Vec<_> =
+            self.0.iter().filter(|row| row.requests > 0).map(|row| row.busy_seconds).collect();
+        busy.sort_by(f64::total_cmp);
+        f.write_str(&count(self.0.len() as u64, "thread"))?;
+        if busy.len() < self.0.len() {
+            write!(f, ", {} idle", self.0.len() - busy.len())?;
+        }
+        match busy.as_slice() {
+            [] => Ok(()),
+            [seconds] => write!(f, ", {} busy", Seconds(*seconds)),
+            [least, .., most] => write!(f, ", {} to {} busy", Seconds(*least), Seconds(*most)),
+        }
+    }
+}
+
+/// The kind of storage behind how it was read, if there is one to tell.
+struct On(Option<&'static str>);
+
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |storage| write!(f, "; {storage}"))
     }
 }
 
@@ -133,14 +187,6 @@ fn ratio(ratio: f64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{ratio:.3}")
 }
 
-fn mean_bytes(count: f64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{}", Bytes(to_u64(count)))
-}
-
-fn time(seconds: f64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{}", Seconds(seconds))
-}
-
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count for display: saturates")]
 fn to_u64(value: f64) -> u64 {
     value as u64
@@ -156,32 +202,6 @@ impl<T: Copy, F: Fn(T, &mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for
             None => f.write_str("–"),
         }
     }
-}
-
-/// A count of bytes in binary units, as people read it: `1.50 GiB`.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut value = self.0 as f64;
-        let mut units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].into_iter();
-        let mut unit = units.next().unwrap_or_default();
-        for next in units {
-            // What would be shown in four digits is shown in the next unit.
-            if value < 999.5 {
-                break;
-            }
-            value /= 1024.0;
-            unit = next;
-        }
-        if unit == "B" { write!(f, "{value:.0} B") } else { three_digits(f, value, unit) }
-    }
-}
-
-fn three_digits(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Result {
-    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    write!(f, "{value:.decimals$} {unit}")
 }
 
 /// A time as people read it: `12.3 ms`.
@@ -215,16 +235,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_shown_in_three_digits_and_binary_units() {
-        let shown = [0, 999, 1000, 1536, 10_235, 100 << 10, 1023 << 20, u64::MAX]
-            .map(|bytes| Bytes(bytes).to_string());
-        assert_eq!(
-            shown,
-            ["0 B", "999 B", "0.98 KiB", "1.50 KiB", "10.0 KiB", "100 KiB", "1.00 GiB", "16384 PiB"]
-        );
-    }
-
-    #[test]
     fn times_are_shown_in_a_unit_of_their_size() {
         let shown = [0.0, 12.3e-6, 0.0123, 1.0, 90.5].map(|seconds| Seconds(seconds).to_string());
         assert_eq!(shown, ["0.00 µs", "12.3 µs", "12.3 ms", "1.00 s", "90.5 s"]);
@@ -235,5 +245,54 @@ mod tests {
         assert_eq!(Given(None, plain).to_string(), "–");
         assert_eq!(Given(Some(0), plain).to_string(), "0");
         assert_eq!(Rate(5, 0.0).to_string(), "–");
+    }
+
+    fn worker(requests: u64, busy_seconds: f64) -> WorkerRow {
+        WorkerRow { requests, busy_seconds, ..WorkerRow::default() }
+    }
+
+    #[test]
+    fn workers_are_told_with_those_that_had_nothing_to_do() {
+        let shown = |rows: &[WorkerRow]| Workers(rows).to_string();
+        let [idle, quick, slow] = [worker(0, 0.0), worker(1, 0.001), worker(9, 0.5)];
+        assert_eq!(shown(&[]), "0 threads");
+        assert_eq!(shown(std::slice::from_ref(&quick)), "1 thread, 1.00 ms busy");
+        assert_eq!(shown(&[idle.clone(), quick.clone()]), "2 threads, 1 idle, 1.00 ms busy");
+        assert_eq!(shown(&[slow, idle, quick]), "3 threads, 1 idle, 1.00 ms to 500 ms busy");
+    }
+
+    /// A report of as many faults, in this mode, by one worker in a millisecond.
+    fn faulted(mode: ReadMode, minor: u64) -> LoadReport {
+        let worker = WorkerRow { minor_faults: Some(minor), major_faults: Some(0), ..worker(1, 0.001) };
+        let mut report = LoadReport::new(super::super::Account {
+            mode_asked: mode,
+            stages: Stages::default(),
+            shards: Vec::new(),
+            workers: vec![worker],
+            disk_bytes: None,
+            file_bytes: None,
+            shards_opened: 0,
+            copied_bytes: 0,
+            mapped_bytes: 0,
+            peak_buffer_bytes: 0,
+        });
+        report.mode = Some(mode);
+        report
+    }
+
+    #[test]
+    fn only_where_pages_are_mapped_is_the_time_that_of_faults() {
+        let shown = |mode, minor| Faults(&faulted(mode, minor)).to_string();
+        assert_eq!(shown(ReadMode::Mapped, 2), "2 minor, 0 major; 0 B a fault, 500 µs each");
+        assert_eq!(shown(ReadMode::Direct, 2), "2 minor, 0 major; 0 B a fault");
+        assert_eq!(shown(ReadMode::Mapped, 0), "none");
+    }
+
+    #[test]
+    fn slices_that_are_not_in_the_mapping_are_told_of() {
+        let mut report = faulted(ReadMode::Mapped, 0);
+        assert!(!report.to_string().contains("gathered"), "{report}");
+        report.requested_bytes = 1;
+        assert!(report.to_string().contains("mapped, slices gathered ("), "{report}");
     }
 }

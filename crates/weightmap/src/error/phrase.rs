@@ -1,0 +1,37 @@
+//! Phrases that several words of an error's fields make, for its message.
+
+use super::quote::{list, quote};
+
+/// The tensor that a message is about, at its start.
+pub(super) fn of_which(tensor: Option<&str>) -> String {
+    tensor.map_or_else(String::new, |name| format!("tensor {}: ", quote(name)))
+}
+
+/// The tensor that something was done for.
+pub(super) fn of_tensor(tensor: Option<&str>) -> String {
+    tensor.map_or_else(String::new, |name| format!(" for tensor {}", quote(name)))
+}
+
+/// The variant that was asked for.
+pub(super) fn of_variant(asked: Option<&str>) -> String {
+    asked.map_or_else(|| "without a variant".to_owned(), |variant| format!("of variant {}", quote(variant)))
+}
+
+/// The files of other variants, and how to ask for one of them.
+pub(super) fn other_variants(found: &[(String, Option<String>)]) -> String {
+    let files = list(found.iter().map(|(file, _)| quote(file)), found.len() as u64);
+    match found.iter().find_map(|(_, variant)| variant.as_deref()) {
+        Some(variant) => {
+            format!("found {files}; ask for a variant with `.variant({0})` (`--variant {0}`)", quote(variant))
+        }
+        None => format!("found {files}; open the model without asking for a variant"),
+    }
+}
+
+/// The numbers of shards that are missing, the first of so many, and those that are too many.
+pub(super) fn numbers(missing: &[u64], missing_count: u64, stray: &[u64]) -> String {
+    let absent = (missing_count > 0).then(|| format!("missing numbers: {}", list(missing, missing_count)));
+    let beyond =
+        (!stray.is_empty()).then(|| format!("numbers out of range: {}", list(stray, stray.len() as u64)));
+    absent.into_iter().chain(beyond).collect::<Vec<_>>().join("; ")
+}
