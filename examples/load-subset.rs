@@ -46,7 +46,7 @@ fn demo(mut options: load::Options) -> Result<()> {
         options.selection.globs.push("model.layers.3.*".to_owned());
     }
     options.repeat = options.repeat.or(NonZeroUsize::new(2));
-    options.first_cold = true;
+    options.cold_then_warm = true;
     load::run(&directory, &options, false)
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Finding {
     file: Option<String>,
     tensor: Option<String>,
     message: String,
-    /// The message for people, in one line, with what it does not say itself: an error says all.
+    /// All of it for people, in one line.
     #[serde(skip)]
     line: String,
 }
@@ -22,35 +22,22 @@ impl From<&Error> for Finding {
     fn from(error: &Error) -> Self {
         let message = error.to_string();
         let (file, tensor) = (error.path().map(text), error.tensor().map(str::to_owned));
-        Self { kind: error.kind(), file, tensor, line: message.clone(), message }
+        let kind = error.kind();
+        Self { kind, file, tensor, line: format!("[{kind}] {message}"), message }
     }
 }
 
 impl From<&Warning> for Finding {
     fn from(warning: &Warning) -> Self {
         let Warning { kind, file, tensor, message, .. } = warning;
-        let file = file.as_deref().map(text);
-        let mut line = file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.escape_debug()));
-        if let Some(tensor) = tensor {
-            line += &format!("tensor {}: ", short(tensor));
-        }
-        line += message;
-        Self { kind, file, tensor: tensor.clone(), message: message.clone(), line }
+        let (file, tensor) = (file.as_deref().map(text), tensor.clone());
+        Self { kind, file, tensor, message: message.clone(), line: warning.to_string() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{}] {}", self.kind, self.line)
-    }
-}
-
-/// A name that comes from a file: escaped, and cut where it is very long.
-fn short(name: &str) -> String {
-    const MOST_CHARS: usize = 200;
-    match name.char_indices().nth(MOST_CHARS) {
-        Some((end, _)) => format!("{:?}… ({} bytes)", &name[..end], name.len()),
-        None => format!("{name:?}"),
+        f.write_str(&self.line)
     }
 }
 

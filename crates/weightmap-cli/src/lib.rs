@@ -5,18 +5,24 @@
 //! everything else on the standard error. It is a library so that the example `load-subset` can be the `load`
 //! subcommand with a demo in front; what it exports is for that, and can change at any time.
 
+mod digest;
 mod finding;
 mod open;
+mod progress;
 mod render;
 mod select;
+mod size;
+mod slice;
 
 pub mod check;
 pub mod info;
 pub mod load;
 pub mod ls;
+pub mod prefetch;
 
 pub use open::{FormatArgs, OpenArgs};
 pub use select::SelectArgs;
+pub use slice::Slice;
 
 use std::process::ExitCode;
 
@@ -31,21 +37,35 @@ pub fn status(result: anyhow::Result<()>) -> ExitCode {
         Err(error) if render::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             render::error(&error);
-            if error.downcast_ref().is_some_and(is_fault) {
-                render::hint("`weightmap check` lists all that is wrong with the checkpoint");
+            if let Some(hint) = error.downcast_ref().and_then(hint) {
+                render::hint(hint);
             }
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whether an error is of a checkpoint, which may have more of them, and not of the command.
-fn is_fault(error: &Error) -> bool {
-    matches!(
-        error,
+/// What to do with this program, of which the library's errors know nothing.
+fn hint(error: &Error) -> Option<&'static str> {
+    match error {
+        // The checkpoint may have more of these.
         Error::Header { .. }
-            | Error::Index { .. }
-            | Error::MissingShards { .. }
-            | Error::TensorNotInShard { .. }
-    )
+        | Error::Index { .. }
+        | Error::MissingShards { .. }
+        | Error::TensorNotInShard { .. } => {
+            Some("`weightmap check` lists all that is wrong with the checkpoint")
+        }
+        Error::UnknownTensors { unknown, .. } if unknown.iter().any(|unknown| unknown.name.contains('*')) => {
+            Some(
+                "patterns are for `--select` and `--exclude`; `--slice`, and each line of `--names`, names one tensor",
+            )
+        }
+        Error::MemoryLimit { tensor: None, .. } => {
+            Some("`--stream`, `--mode mapped` and `--memory-limit` do that")
+        }
+        Error::MemoryLimit { .. } => {
+            Some("`--slice` and `--memory-limit` do that; `--mode mapped` leaves it in the file")
+        }
+        _ => None,
+    }
 }

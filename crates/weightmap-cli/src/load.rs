@@ -1,21 +1,20 @@
 //! `weightmap load`: a subset of a checkpoint, loaded, and what it cost.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
-use weightmap::{LoadOptions, LoadReport, Loaded, ReadMode, Selection};
+use weightmap::{LoadOptions, LoadReport, ReadMode, Selection, ShardedModel, Tensor};
 
+use crate::digest::Digests;
 use crate::open::OpenArgs;
+use crate::progress::with_progress;
 use crate::render;
 use crate::select::SelectArgs;
+use crate::size;
 
 /// Load tensors in parallel and report what it cost
 #[derive(Debug, Clone, clap::Args)]
@@ -39,25 +38,40 @@ pub struct Options {
     /// How bytes are read
     #[arg(long, default_value = ReadMode::default().name(), value_parser = modes())]
     pub mode: ReadMode,
-    /// Threads that read [default: one for each core, 16 at most]
+    /// Threads that read, at most [default: one for each core, of disks 16 at most; 16 where requests take long, as
+    /// over a network; at least 4 where reads wait for a device]
     #[arg(long, value_name = "N")]
     pub workers: Option<NonZeroUsize>,
+    /// The most memory that the load may hold at once, in bytes or with a unit: 8G and 8GiB are the same, 8GB is
+    /// a little less; pages of mapped files are not in it [default: what the control groups of the process allow]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory_limit: Option<u64>,
+    /// Take each tensor as it is done and let go of it, instead of holding all of them until the last: for what is
+    /// more than the memory
+    #[arg(long)]
+    pub stream: bool,
+    /// Give pages of the files back to the system behind the reads, so that they take no memory from others;
+    /// with --stream those of mapped tensors go as well, as each is let go of
+    #[arg(long)]
+    pub drop_behind: bool,
     /// Before every run, drop all shards from the page cache, and fail if any of it stays
     #[arg(long)]
     pub cold: bool,
     /// Load so many times, opening the checkpoint anew each time [default: 1]
     #[arg(long, value_name = "N")]
     pub repeat: Option<NonZeroUsize>,
-    /// Tell the SHA-256 of each loaded tensor's bytes, computed after the first run and outside its time;
-    /// with --mode buffered no later change of the files can reach these bytes
+    /// Tell the SHA-256 of each loaded tensor's bytes, computed after the first run and outside its time, or with
+    /// --stream as each comes and within it; no later change of the files can reach the bytes that are hashed with
+    /// --mode buffered or direct
     #[arg(long)]
     pub digest: bool,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
-    /// Whether the first run is to be cold where that can be had, and is made without where it cannot.
+    /// Whether the first run is to be cold where that can be had, and is made without where it cannot, and those
+    /// after it are to find all in the page cache.
     #[arg(skip)]
-    pub first_cold: bool,
+    pub cold_then_warm: bool,
 }
 
 /// What a JSON document of this subcommand holds.
@@ -67,9 +81,6 @@ struct Document {
     runs: Vec<LoadReport>,
     digests: Digests,
 }
-
-/// The SHA-256 of tensors' bytes in hexadecimal digits, by name.
-type Digests = BTreeMap<String, String>;
 
 fn modes() -> impl clap::builder::TypedValueParser<Value = ReadMode> {
     let names = ReadMode::ALL.iter().map(|mode| mode.name());
@@ -85,19 +96,18 @@ fn modes() -> impl clap::builder::TypedValueParser<Value = ReadMode> {
 pub fn run(path: &Path, options: &Options, progress: bool) -> Result<()> {
     let wanted = options.selection.read()?;
     let runs = options.repeat.map_or(1, NonZeroUsize::get);
-    let mut document =
-        Document { path: path.to_string_lossy().into_owned(), runs: Vec::new(), digests: Digests::new() };
+    let path_text = path.to_string_lossy().into_owned();
+    let mut document = Document { path: path_text, runs: Vec::new(), digests: Digests::default() };
     for number in 1..=runs {
         let cold = options.make_cold(path, number)?;
-        let selection = wanted.of(&options.open.open(path)?)?;
-        let loaded = options.load(&selection, progress)?;
-        if options.digest && number == 1 {
-            document.digests = digests(&loaded);
-            // What lies in a mapped file can have changed since it was loaded: another load shows that it has
-            // not.
-            options.load(&selection, false)?;
+        if options.cold_then_warm && !options.cold && number > 1 {
+            // A cold run may have passed the page cache by.
+            wanted.of(&options.open.open(path)?)?.prefetch()?;
         }
-        let report = loaded.report().clone();
+        let model = options.open.open(path)?;
+        let selection = wanted.of(&model)?;
+        let digests = (options.digest && number == 1).then_some(&mut document.digests);
+        let report = options.load(&model, &selection, progress, digests)?;
         if !options.json {
             show_run(&format!("run {number} of {runs}"), cold, &report, number > 1)?;
         }
@@ -109,8 +119,8 @@ pub fn run(path: &Path, options: &Options, progress: bool) -> Result<()> {
 impl Options {
     /// Drops the shards from the page cache if this run is to be cold, and tells what came of it.
     fn make_cold(&self, path: &Path, number: usize) -> Result<Option<&'static str>> {
-        let first_cold = self.first_cold && number == 1;
-        if !self.cold && !first_cold {
+        let is_wanted = self.cold || (self.cold_then_warm && number == 1);
+        if !is_wanted {
             return Ok(None);
         }
         // Not the model that is loaded: a cold start begins with opening.
@@ -126,45 +136,66 @@ impl Options {
         }
     }
 
-    fn load(&self, selection: &Selection, progress: bool) -> Result<Loaded> {
-        let mut options = LoadOptions::default().mode(self.mode);
+    /// Loads once; with `digests`, those of all tensors are computed.
+    fn load(
+        &self,
+        model: &ShardedModel,
+        selection: &Selection,
+        progress: bool,
+        mut digests: Option<&mut Digests>,
+    ) -> Result<LoadReport> {
+        let mut take = |tensor: &Tensor| {
+            if let Some(digests) = &mut digests {
+                digests.add(tensor);
+            }
+        };
+        let report = if self.stream {
+            with_progress(progress, self.options(), |options| stream(selection, options, take))?
+        } else {
+            let loaded =
+                with_progress(progress, self.options(), |options| Ok(selection.load_with(options)?))?;
+            loaded.tensors().iter().for_each(&mut take);
+            loaded.report().clone()
+        };
+        if digests.is_some() {
+            show_unchanged(model, selection)?;
+        }
+        Ok(report)
+    }
+
+    fn options(&self) -> LoadOptions {
+        let mut options = LoadOptions::default().mode(self.mode).drop_behind(self.drop_behind);
         if let Some(workers) = self.workers {
             options = options.workers(workers.get());
         }
-        let bar = if progress { bar()? } else { ProgressBar::hidden() };
-        let shown = bar.clone();
-        let loaded = selection.load_with(&options.progress(move |done, of| {
-            // To set the length draws the bar, for which no worker should wait but the first.
-            if shown.length() != Some(of) {
-                shown.set_length(of);
-            }
-            shown.set_position(done);
-        }));
-        bar.finish_and_clear();
-        Ok(loaded?)
+        if let Some(bytes) = self.memory_limit {
+            options = options.memory_limit(bytes);
+        }
+        options
     }
 }
 
-/// A bar on stderr, hidden where that is no terminal. A thread of its own draws it, outside the time of the
-/// workers.
-fn bar() -> Result<ProgressBar> {
-    let style = ProgressStyle::with_template("{wide_bar} {binary_bytes}/{binary_total_bytes}")?;
-    let bar = ProgressBar::no_length().with_style(style);
-    if !bar.is_hidden() {
-        bar.enable_steady_tick(Duration::from_millis(100));
+/// Takes the tensors as they are done, and drops each before the next.
+fn stream(selection: &Selection, options: &LoadOptions, mut take: impl FnMut(&Tensor)) -> Result<LoadReport> {
+    let mut tensors = selection.stream_with(options)?;
+    for tensor in tensors.by_ref() {
+        take(&tensor?);
     }
-    Ok(bar)
+    tensors.report().cloned().context("the stream ended without a report")
 }
 
-fn digests(loaded: &Loaded) -> Digests {
-    let digest = |bytes| {
-        Sha256::digest(bytes).iter().fold(String::new(), |mut hex, byte| {
-            // Writing to a `String` cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
-    };
-    loaded.tensors().iter().map(|tensor| (tensor.name().to_owned(), digest(tensor.bytes()))).collect()
+/// Fails if a shard is not the file any more that tensors were loaded from: what lies in its mapping can have
+/// changed since. A load shows that, and it need not be of all of them.
+fn show_unchanged(model: &ShardedModel, selection: &Selection) -> Result<()> {
+    let mut shortest = BTreeMap::new();
+    for info in selection.infos()? {
+        let tensor = (info.len_bytes(), info.name);
+        let kept = shortest.entry(info.shard.to_string()).or_insert_with(|| tensor.clone());
+        *kept = std::mem::take(kept).min(tensor);
+    }
+    let names = shortest.into_values().map(|(_, name)| name);
+    model.select().allow_empty().names(names)?.load()?;
+    Ok(())
 }
 
 fn show_run(heading: &str, cold: Option<&str>, report: &LoadReport, gap: bool) -> Result<()> {
@@ -173,17 +204,41 @@ fn show_run(heading: &str, cold: Option<&str>, report: &LoadReport, gap: bool) -
     render::text(|page| {
         let gap = if gap { "\n" } else { "" };
         page.prose(&format!("{gap}{heading}{state}"), 0)?;
-        page.prose(&report.to_string(), 8)
+        page.report(report)
     })
 }
 
-/// In the form of `sha256sum`.
 fn show_digests(digests: &Digests) -> Result<()> {
     if digests.is_empty() {
         return Ok(());
     }
     render::text(|page| {
         page.line("")?;
-        digests.iter().try_for_each(|(name, hex)| page.line(&format!("{hex}  {name}")))
+        digests.lines().try_for_each(|line| page.line(&line))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use weightmap_testkit::{Checkpoint, ShardBuilder};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_written_to_after_the_load_is_told_of_by_whichever_shard() {
+        let shard = |name| ShardBuilder::new().pattern(name, "U8", &[10]);
+        let [first, second] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+        let files =
+            Checkpoint::new().shard(first, shard("a").zeros("empty", "F32", &[0])).shard(second, shard("b"));
+        let files = files.temp();
+        let model = ShardedModel::open(files.path()).unwrap();
+        let all = model.select().all();
+        all.load().unwrap();
+        show_unchanged(&model, &all).unwrap();
+        std::fs::File::options().append(true).open(files.file(first)).unwrap().write_all(b"x").unwrap();
+        let error = show_unchanged(&model, &all).unwrap_err();
+        assert!(error.to_string().contains("changed since it was checked"), "{error}");
+    }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{ArgAction, Parser, Subcommand};
 use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
-use weightmap_cli::{check, info, load, ls, status};
+use weightmap_cli::{check, info, load, ls, prefetch, status};
 
 /// Inspect, check and load sharded safetensors checkpoints.
 #[derive(Debug, Parser)]
@@ -24,6 +24,7 @@ enum Command {
     Ls(ls::Args),
     Check(check::Args),
     Load(load::Args),
+    Prefetch(prefetch::Args),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         // Lines of the log would tear the bar.
         Command::Load(args) => status(load::run(&args.path, &args.options, verbose == 0)),
+        Command::Prefetch(args) => status(prefetch::run(&args, verbose == 0)),
     }
 }
 

@@ -12,6 +12,7 @@ use console::{Term, measure_text_width};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 use serde_json::ser::Formatter;
+use weightmap::LoadReport;
 
 /// Spaces between two columns.
 const GAP: usize = 2;
@@ -91,6 +92,11 @@ impl Page<'_> {
             Some(columns) => writeln!(self.out, "{}", wrapped(&escaped(line), columns, hang)),
             None => self.line(line),
         })
+    }
+
+    /// The account of a load.
+    pub(crate) fn report(&mut self, report: &LoadReport) -> io::Result<()> {
+        self.prose(&report.to_string(), 8)
     }
 
     /// Whether people read it, as far as can be told.

@@ -6,7 +6,8 @@ use weightmap_testkit::{Checkpoint, Llama, Oracle, ShardBuilder};
 
 use crate::{args, weightmap};
 
-fn digest(bytes: &[u8]) -> String {
+/// The SHA-256 of some bytes in hexadecimal digits.
+pub(crate) fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -17,7 +18,7 @@ fn digests_are_those_of_an_independent_reader_in_every_mode() {
     let wanted =
         oracle.names().into_iter().map(|name| (name.to_owned(), digest(&oracle.tensor(name).bytes).into()));
     let wanted: Map<String, Value> = wanted.collect();
-    for mode in ["auto", "mapped", "buffered"] {
+    for mode in ["auto", "mapped", "buffered", "direct"] {
         let json = weightmap(args!["load", model.path(), "--mode", mode, "--digest", "--json"]).json();
         assert_eq!(json["digests"], Value::Object(wanted.clone()), "{mode}");
         assert_eq!(json["runs"][0]["mode_asked"], mode);
@@ -105,7 +106,13 @@ fn a_checkpoint_without_tensors_loads_none() {
 #[test]
 fn arguments_that_make_no_sense_have_status_2() {
     let model = Llama::tiny().checkpoint().temp();
-    for (option, value) in [("--repeat", "0"), ("--workers", "0"), ("--mode", "fast")] {
+    for (option, value) in [
+        ("--repeat", "0"),
+        ("--workers", "0"),
+        ("--mode", "fast"),
+        ("--memory-limit", "much"),
+        ("--slice", "a"),
+    ] {
         weightmap(args!["load", model.path(), option, value]).failure(2);
     }
 }

@@ -55,6 +55,18 @@ fn options_add_up_in_the_order_names_globs_regexes() {
 }
 
 #[test]
+fn what_is_excluded_is_left_out_of_what_is_selected_or_of_all() {
+    let some = ["--select", "model.n*", "--select", "lm_*", "--exclude", "model.*"];
+    assert_eq!(names(&some, ""), ["lm_head.weight"]);
+    let all_but = names(&["--exclude", "model.layers.*"], "");
+    assert_eq!(all_but.len(), 3);
+    assert!(all_but.iter().all(|name| !name.starts_with("model.layers.")), "{all_but:?}");
+    let model = Llama::tiny().checkpoint().temp();
+    let stderr = weightmap(args!["ls", model.path(), "--exclude", "*"]).failure(1);
+    assert!(stderr.contains("--exclude leaves none"), "{stderr}");
+}
+
+#[test]
 fn names_can_come_from_a_file() {
     let model = Checkpoint::single(ShardBuilder::new().zeros("a", "U8", &[1]).zeros("b c", "U8", &[1]))
         .file("names.txt", "b c\r\n")

@@ -6,6 +6,9 @@ mod info;
 mod load;
 mod ls;
 mod output;
+mod prefetch;
+mod slice;
+mod stream;
 
 use std::ffi::OsStr;
 use std::io::Write as _;

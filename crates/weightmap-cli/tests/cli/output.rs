@@ -6,12 +6,12 @@ use weightmap_testkit::{Checkpoint, Llama, ShardBuilder, TempModel};
 
 use crate::{args, weightmap};
 
-const COMMANDS: [&str; 4] = ["info", "ls", "check", "load"];
+const COMMANDS: [&str; 5] = ["info", "ls", "check", "load", "prefetch"];
 
 #[test]
 fn an_error_is_told_on_stderr_and_stdout_stays_empty() {
     let empty = TempModel::empty();
-    for command in ["info", "ls", "load"] {
+    for command in ["info", "ls", "load", "prefetch"] {
         for json in [None, Some("--json")] {
             let arguments = args![command, empty.path()].into_iter().chain(json.map(std::ffi::OsStr::new));
             let stderr = weightmap(arguments).failure(1);
