@@ -1,14 +1,18 @@
 //! One suite over all read paths: the same bytes, in the order asked for, each tensor once.
 
-use std::collections::BTreeMap;
+mod expected;
+mod slices;
 
 use proptest::prelude::*;
-use weightmap::{LoadOptions, ReadMode, Selection, ShardedModel};
-use weightmap_testkit::{Checkpoint, Oracle, OracleTensor, ShardBuilder, byte_len};
+use weightmap::{LoadOptions, ReadMode};
+use weightmap_testkit::{Checkpoint, Oracle, ShardBuilder, byte_len};
+
+use expected::{
+    Dims, Expected, assert_conforms_with, assert_load, assert_load_into, assert_stream, assert_views,
+};
 
 use crate::support::{FIRST, SECOND, open, two_shards};
 
-const WORKERS: [usize; 3] = [1, 2, 7];
 const MIB: u64 = 1 << 20;
 
 /// Every type of the format.
@@ -37,97 +41,9 @@ const DTYPES: [&str; 22] = [
     "U64",
 ];
 
-/// The tensors that are asked for, by name, in the order in which they are.
-struct Expected {
-    tensors: Vec<(String, OracleTensor)>,
-}
-
-impl Expected {
-    fn new<'a>(oracle: &Oracle, names: impl IntoIterator<Item = &'a str>) -> Self {
-        Self { tensors: names.into_iter().map(|name| (name.to_owned(), oracle.tensor(name))).collect() }
-    }
-
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.tensors.iter().map(|(name, _)| name.as_str())
-    }
-
-    fn bytes(&self) -> u64 {
-        self.tensors.iter().map(|(_, tensor)| tensor.bytes.len() as u64).sum()
-    }
-
-    fn selection(&self, model: &ShardedModel) -> Selection {
-        model.select().allow_empty().names(self.names()).unwrap()
-    }
-}
-
-/// Asserts that name, type, shape, shard, range and bytes are those of the oracle.
-macro_rules! assert_same {
-    ($found:expr, $expected:expr) => {{
-        let (found, (name, expected)) = ($found, $expected);
-        let info = found.info();
-        assert_eq!((found.name(), info.name.as_str()), (name.as_str(), name.as_str()));
-        assert_eq!(
-            (found.dtype().name(), found.shape()),
-            (expected.dtype.as_str(), &*expected.shape),
-            "{name:?}"
-        );
-        assert_eq!(
-            (info.shard.as_str(), &info.range),
-            (expected.shard.as_str(), &expected.range),
-            "{name:?}"
-        );
-        assert!(found.bytes() == expected.bytes, "{name:?} has other bytes");
-    }};
-}
-
-fn assert_views(model: &ShardedModel, expected: &Expected) {
-    for tensor in &expected.tensors {
-        assert_same!(&model.view(&tensor.0).unwrap(), tensor);
-    }
-}
-
-fn assert_load(model: &ShardedModel, expected: &Expected, options: &LoadOptions) {
-    let loaded = expected.selection(model).load_with(options).unwrap();
-    assert_eq!(loaded.tensors().len(), expected.tensors.len());
-    for (found, tensor) in loaded.tensors().iter().zip(&expected.tensors) {
-        assert_same!(found, tensor);
-        assert!(std::ptr::eq(loaded.get(&tensor.0).unwrap(), found));
-    }
-    assert_eq!(loaded.report().requested_bytes, expected.bytes());
-    assert_eq!(loaded.report().tensors, expected.tensors.len() as u64);
-}
-
-fn assert_stream(model: &ShardedModel, expected: &Expected, options: &LoadOptions) {
-    let mut left: BTreeMap<&str, _> =
-        expected.tensors.iter().map(|tensor| (tensor.0.as_str(), tensor)).collect();
-    let mut stream = expected.selection(model).stream_with(options).unwrap();
-    for found in stream.by_ref() {
-        let found = found.unwrap();
-        assert_same!(&found, left.remove(found.name()).expect("asked for, and not given before"));
-    }
-    assert!(left.is_empty(), "not given: {:?}", left.keys());
-    assert_eq!(stream.report().unwrap().requested_bytes, expected.bytes());
-}
-
-/// Asserts that all ways to read a checkpoint agree with the oracle.
+/// Asserts that all ways of reading a whole checkpoint agree with the oracle.
 fn assert_conforms(checkpoint: &Checkpoint) {
-    let model = checkpoint.temp();
-    let oracle = Oracle::open(&model);
-    // Neither the order of the index nor that of the files.
-    let (odd, even): (Vec<_>, Vec<_>) =
-        oracle.names().into_iter().enumerate().partition(|(place, _)| place % 2 == 1);
-    let expected =
-        Expected::new(&oracle, odd.into_iter().chain(even.into_iter().rev()).map(|(_, name)| name));
-    let shared = open(&model);
-    assert_eq!(shared.len(), expected.tensors.len());
-    assert_views(&shared, &expected);
-    for &mode in ReadMode::ALL {
-        for workers in WORKERS {
-            let options = LoadOptions::default().mode(mode).workers(workers);
-            assert_load(&shared, &expected, &options);
-            assert_stream(&open(&model), &expected, &options);
-        }
-    }
+    assert_conforms_with(checkpoint, &[1, 2, 7]);
 }
 
 fn single(shard: ShardBuilder) -> Checkpoint {
@@ -223,7 +139,8 @@ fn tensors_about_the_size_of_an_extent_conform() {
     let add = |shard: ShardBuilder, (number, size): (usize, &u64)| {
         shard.pattern(&format!("t{number}"), "U8", &[*size])
     };
-    assert_conforms(&single(sizes.iter().enumerate().fold(ShardBuilder::new().header_padding(1), add)));
+    let shard = sizes.iter().enumerate().fold(ShardBuilder::new().header_padding(1), add);
+    assert_conforms_with(&single(shard), &[2]);
 }
 
 #[test]
@@ -237,7 +154,7 @@ fn neighbours_about_a_page_apart_conform_when_only_some_are_asked_for() {
     for chosen in 0..1_u32 << sizes.len() {
         let names = oracle.names().into_iter().enumerate().filter(|(place, _)| chosen >> place & 1 == 1);
         let expected = Expected::new(&oracle, names.map(|(_, name)| name));
-        let mode = ReadMode::ALL[chosen as usize % 3];
+        let mode = ReadMode::ALL[chosen as usize % ReadMode::ALL.len()];
         assert_load(&open(&model), &expected, &LoadOptions::default().mode(mode).workers(2));
     }
 }
@@ -277,49 +194,74 @@ fn names_of_any_characters_conform() {
     assert_conforms(&Checkpoint::new().shard(FIRST, names.iter().fold(ShardBuilder::new(), add)));
 }
 
-/// A checkpoint of up to four shards, and the tensors to ask for, in any order.
-fn checkpoints() -> impl Strategy<Value = (Checkpoint, Vec<String>)> {
-    let tensor = (prop::sample::select(&DTYPES[..]), prop::collection::vec(0..5_u64, 0..3), 0..4_usize);
+/// A tensor of a random checkpoint: type, outer dimensions, shard, and what is asked of it: nothing (0), all (1),
+/// or a slice by the numbers for each dimension.
+type Random = (&'static str, Vec<u64>, usize, u8, Vec<Vec<u64>>);
+
+/// Ranges of a dimension, by numbers of any size: cuts at multiples of `step`.
+fn ranges(len: u64, step: u64, numbers: &[u64]) -> Vec<std::ops::Range<u64>> {
+    let mut cuts: Vec<_> = numbers.iter().map(|number| number % (len / step + 1) * step).collect();
+    cuts.sort_unstable();
+    cuts.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect()
+}
+
+/// A checkpoint of up to four shards, and the tensors and slices to ask for, in any order.
+fn checkpoints() -> impl Strategy<Value = (Checkpoint, Vec<(String, Option<Dims>)>)> {
+    let numbers = prop::collection::vec(prop::collection::vec(any::<u64>(), 0..6), 0..=4);
+    let tensor = (
+        prop::sample::select(&DTYPES[..]),
+        prop::collection::vec(0..5_u64, 0..=3),
+        0..4_usize,
+        0..4_u8,
+        numbers,
+    );
     let shards = (prop::collection::vec(tensor, 1..40), prop::collection::vec(0..9_usize, 4));
-    let built = shards.prop_map(|(tensors, padding)| {
+    let built = shards.prop_map(|(tensors, padding): (Vec<Random>, _)| {
         let mut shards: Vec<_> =
             padding.into_iter().map(|spaces| ShardBuilder::new().header_padding(spaces)).collect();
-        let mut names = Vec::new();
-        for (number, (dtype, mut shape, shard)) in tensors.into_iter().enumerate() {
-            // Eight elements fill whole bytes, whatever the type.
+        let mut wanted = Vec::new();
+        for (number, (dtype, mut shape, shard, asked, numbers)) in tensors.into_iter().enumerate() {
+            // Eight elements fill whole bytes, and so do four, whatever the type.
             shape.push(8);
             let name = format!("{number}.{dtype}");
             shards[shard] = shards[shard].clone().pattern(&name, dtype, &shape);
-            names.push(name);
+            let dims = shape.iter().enumerate().zip(numbers).map(|((dim, &len), numbers)| {
+                let step = if dim + 1 == shape.len() && byte_len(dtype, &[8]) < 8 { 4 } else { 1 };
+                ranges(len, step, &numbers)
+            });
+            match asked {
+                0 => {}
+                1 => wanted.push((name, None)),
+                _ => wanted.push((name, Some(dims.collect()))),
+            }
         }
         let add = |checkpoint: Checkpoint, (number, shard): (usize, ShardBuilder)| {
             checkpoint.shard(&format!("{number}.safetensors"), shard)
         };
-        (shards.into_iter().enumerate().fold(Checkpoint::new(), add), names)
+        (shards.into_iter().enumerate().fold(Checkpoint::new(), add), wanted)
     });
-    built.prop_flat_map(|(checkpoint, names)| {
-        let count = names.len();
-        (Just(checkpoint), prop::sample::subsequence(names, 0..=count).prop_shuffle())
-    })
+    built.prop_flat_map(|(checkpoint, wanted)| (Just(checkpoint), Just(wanted).prop_shuffle()))
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn any_selection_of_any_checkpoint_conforms(
-        (checkpoint, names) in checkpoints(),
+        (checkpoint, wanted) in checkpoints(),
         mode in prop::sample::select(ReadMode::ALL),
         workers in 1..5_usize,
     ) {
         let model = checkpoint.temp();
-        let expected = Expected::new(&Oracle::open(&model), names.iter().map(String::as_str));
+        let wanted = wanted.iter().map(|(name, dims)| (name.as_str(), dims.clone()));
+        let expected = Expected::slices(&Oracle::open(&model), wanted);
         let opened = open(&model);
         let options = LoadOptions::default().mode(mode).workers(workers);
         assert_stream(&opened, &expected, &options);
         assert_load(&opened, &expected, &options);
+        assert_load_into(&opened, &expected, &options);
         assert_views(&opened, &expected);
-        let requested: u64 = names.iter().map(|name| opened.tensor(name).unwrap()).map(|info| byte_len(info.dtype.name(), &info.shape)).sum();
-        prop_assert_eq!(requested, expected.bytes());
+        let infos = expected.selection(&opened).infos().unwrap();
+        prop_assert_eq!(infos.iter().map(|info| byte_len(info.dtype.name(), &info.shape)).sum::<u64>(), expected.bytes());
     }
 }

@@ -38,7 +38,9 @@ fn a_released_shard_is_opened_again_and_its_header_not_read_again() {
         let loaded = load_all(&model, mode).unwrap();
         loaded.tensors().iter().for_each(|tensor| assert_is(tensor, &oracle));
         let report = loaded.report();
-        assert_eq!((report.shards_opened, report.shards_checked, report.header_bytes), (2, 0, 0));
+        // By two descriptors each, if it can be read past the page cache.
+        let opened = if report.mode == Some(ReadMode::Direct) { 4 } else { 2 };
+        assert_eq!((report.shards_opened, report.shards_checked, report.header_bytes), (opened, 0, 0));
         model.release(FIRST).unwrap();
         model.release(SECOND).unwrap();
     }

@@ -213,3 +213,21 @@ proptest! {
         prop_assert_eq!(chosen(&selection), expected);
     }
 }
+
+#[test]
+fn the_rest_is_what_another_selection_does_not_have() {
+    let files = llama();
+    let model = open(&files);
+    let upper = model.select().names(["lm_head.weight"]).unwrap().glob("model.layers.1?.*").unwrap();
+    let rest = model.select().all().except(&upper);
+    assert_eq!(
+        chosen(&rest),
+        filtered(&model, |name| layer(name).is_none_or(|layer| layer < 10) && name != "lm_head.weight")
+    );
+    assert_eq!(rest.len() + upper.len(), model.len());
+    assert!(rest.clone().except(&rest).is_empty());
+    // What was left out can be asked for again, and then as a whole.
+    let again = model.select().slice("lm_head.weight", [0..1]).unwrap().except(&upper);
+    let again = again.names(["lm_head.weight"]).unwrap();
+    assert_eq!(again.infos().unwrap()[0].shape, [3]);
+}

@@ -197,3 +197,85 @@ fn a_progress_function_that_panics_ends_load_and_stream_and_nobody_waits() {
         assert_eq!(ended, (true, true), "{mode}");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn streams_that_are_dropped_in_the_middle_leave_no_descriptor() {
+    alone("", || {
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let files = long();
+        let model = open(&files);
+        for &mode in ReadMode::ALL {
+            let middle = || {
+                let options = LoadOptions::default().mode(mode).workers(3);
+                let mut stream = model.select().all().stream_with(&options).unwrap();
+                stream.by_ref().take(5).for_each(|tensor| assert!(tensor.is_ok()));
+            };
+            middle();
+            let before = descriptors();
+            (0..5).for_each(|_| middle());
+            assert_eq!(descriptors(), before, "{mode}");
+        }
+    });
+}
+
+/// A small tensor and one that several requests read, in one file.
+fn small_and_large() -> TempModel {
+    let shard = ShardBuilder::new().pattern("small", "U8", &[9]).pattern("large", "U8", &[48 << 20]);
+    Checkpoint::new().shard(FIRST, shard).temp()
+}
+
+#[test]
+fn a_file_that_is_cut_amid_a_large_tensor_ends_the_stream_without_it() {
+    alone("", || {
+        for &mode in ReadMode::ALL {
+            for workers in [1, 3] {
+                let files = small_and_large();
+                let path = files.file(FIRST);
+                // Cut once the small one is there. With one worker nothing of the large one has been read.
+                let options = in_mode(mode).workers(workers).progress(move |_, _| {
+                    damage::truncate(&path, 20 << 20);
+                });
+                let mut stream = open(&files).select().all().stream_with(&options).unwrap();
+                let items: Vec<_> = stream.by_ref().collect();
+                let (last, before) = items.split_last().unwrap();
+                assert_error(last.as_ref().unwrap_err(), "ShardChanged", FIRST);
+                assert!(stream.report().is_none() && stream.next().is_none());
+                if workers == 1 {
+                    let names: Vec<_> = before.iter().map(|tensor| tensor.as_ref().unwrap().name()).collect();
+                    assert_eq!(names, ["small"], "{mode}");
+                }
+            }
+        }
+    });
+}
+
+/// The file is cut while the large tensor is being read: as soon as the process has read a third of it.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_tensor_is_given_of_which_a_part_was_cut_off() {
+    alone("", || {
+        for &mode in ReadMode::ALL {
+            let files = small_and_large();
+            let model = open(&files);
+            model.tensor("large").unwrap();
+            let all = Oracle::open(&files).tensor("large").bytes;
+            let before = crate::touch::read_chars();
+            let mut stream = model.select().all().stream_with(&in_mode(mode).workers(2)).unwrap();
+            // What is mapped is not counted as read: it is cut at once, or after a while.
+            let is_under_way = || crate::touch::read_chars() - before > 16 << 20;
+            (0..2000).find(|_| is_under_way());
+            damage::truncate(files.file(FIRST), 20 << 20);
+            for item in stream.by_ref() {
+                match item {
+                    Ok(tensor) if tensor.name() == "large" && !tensor.is_mapped() => {
+                        assert!(tensor.bytes() == all, "{mode}: a part is missing");
+                    }
+                    Ok(_) => {}
+                    Err(error) => assert_error(&error, "ShardChanged", FIRST),
+                }
+            }
+            assert!(stream.next().is_none());
+        }
+    });
+}

@@ -80,6 +80,20 @@ pub(crate) fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send
     }
 }
 
+/// A checkpoint on a disk; `None`, with a line that says so, where the build lies in memory, from which nothing
+/// can be evicted.
+#[cfg(target_os = "linux")]
+pub(crate) fn on_disk(checkpoint: &Checkpoint) -> Option<tempfile::TempDir> {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder can be made");
+    let stat = Command::new("stat").args(["-f", "-c", "%T"]).arg(dir.path()).output().expect("stat runs");
+    if ["tmpfs", "ramfs"].contains(&String::from_utf8_lossy(&stat.stdout).trim()) {
+        println!("skipped: {} is in memory", dir.path().display());
+        return None;
+    }
+    checkpoint.write(&dir).expect("the checkpoint can be written");
+    Some(dir)
+}
+
 /// What tells a process that [`alone`] has started it.
 const CHILD: &str = "WEIGHTMAP_TESTS_CHILD";
 
