@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use criterion::{Criterion, Throughput};
 use safetensors::SafeTensors;
 use weightmap::Header;
-use weightmap_benches::peers;
+use weightmap_benches::sys;
 use weightmap_testkit::Moe;
 
 /// The bytes before a header's text, which give its length.
@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     // mapped.
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("header.safetensors");
     shard.write(&path)?;
-    let file = peers::map(&path)?;
+    let file = sys::map(&path)?;
     anyhow::ensure!(
         Header::parse(json, shard.file_len())?.len() == SafeTensors::read_metadata(&file)?.1.tensors().len()
     );

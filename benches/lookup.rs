@@ -6,16 +6,17 @@ use std::time::Duration;
 use anyhow::Result;
 use criterion::{Criterion, Throughput};
 use weightmap::ShardedModel;
-use weightmap_benches::{models, peers};
+use weightmap_benches::models;
+use weightmap_benches::wanted::read_index;
 
 fn main() -> Result<()> {
     let target = env!("CARGO_TARGET_TMPDIR");
     models::write_moe(target)?;
     let dir = &models::moe_dir(target);
     let model = ShardedModel::open(dir)?;
-    let map = peers::read_index(dir)?.weight_map;
+    let map = read_index(dir)?.weight_map;
     // In the order of another hash, so that no table is read from start to end.
-    let hits: Vec<String> = peers::read_index(dir)?.weight_map.into_keys().collect();
+    let hits: Vec<String> = read_index(dir)?.weight_map.into_keys().collect();
     let misses: Vec<String> = hits.iter().map(|name| format!("{name}_")).collect();
     let mut criterion = Criterion::default()
         .sample_size(20)

@@ -7,13 +7,14 @@ use std::time::Duration;
 use anyhow::Result;
 use criterion::{Criterion, Throughput};
 use weightmap::{Index, ShardedModel};
-use weightmap_benches::{models, peers};
+use weightmap_benches::models;
+use weightmap_benches::wanted::{INDEX, WeightMap, read_index};
 
 fn main() -> Result<()> {
     let target = env!("CARGO_TARGET_TMPDIR");
     models::write_moe(target)?;
     let dir = &models::moe_dir(target);
-    let json = fs::read(dir.join(peers::INDEX))?;
+    let json = fs::read(dir.join(INDEX))?;
     let mut criterion = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(500))
@@ -28,7 +29,7 @@ fn main() -> Result<()> {
         b.iter_with_large_drop(|| serde_json::from_slice::<serde_json::Value>(black_box(&json)));
     });
     group.bench_function("serde_json_hash_map", |b| {
-        b.iter_with_large_drop(|| serde_json::from_slice::<peers::WeightMap>(black_box(&json)));
+        b.iter_with_large_drop(|| serde_json::from_slice::<WeightMap>(black_box(&json)));
     });
     group.finish();
 
@@ -42,7 +43,7 @@ fn main() -> Result<()> {
         });
     });
     group.bench_function("read_and_serde_json_hash_map", |b| {
-        b.iter_with_large_drop(|| peers::read_index(dir));
+        b.iter_with_large_drop(|| read_index(dir));
     });
     group.finish();
     criterion.final_summary();

@@ -1,124 +1,109 @@
-//! What a user would do without weightmap: the index by serde_json, the shards by safetensors over memmap2.
+//! weightmap beside other loaders, of Rust and of Python; see README.md.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File};
-use std::hint::black_box;
-use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Result;
-use memmap2::Mmap;
-use rayon::prelude::*;
-use safetensors::SafeTensors;
+use weightmap_benches::competitor::Competitor;
+use weightmap_benches::interleave::Program;
+use weightmap_benches::storage::Storage;
+use weightmap_benches::wanted::{Names, Wanted};
+use weightmap_benches::{baseline, models, ours, workspaces};
 
-/// The name that the index has in every checkpoint here.
-pub const INDEX: &str = "model.safetensors.index.json";
+const TARGET: &str = env!("CARGO_TARGET_TMPDIR");
 
-/// What a program usually makes of an index file.
-#[derive(Debug, serde::Deserialize)]
-pub struct WeightMap {
-    /// The shard of each tensor.
-    pub weight_map: HashMap<String, String>,
-}
+const ROUNDS: usize = 5;
 
-/// Which tensors are wanted, by name.
-pub type Wanted<'a> = &'a dyn Fn(&str) -> bool;
+/// The peers of `peers/peer.py`, and whether they go past the page cache.
+const PYTHON_PEERS: [(&str, bool); 4] =
+    [("safetensors-numpy", false), ("safetensors-torch", false), ("fastsafetensors", true), ("runai", true)];
 
-/// Copies the wanted tensors out of the mappings, one after another.
-///
-/// # Errors
-/// When the checkpoint cannot be read.
-pub fn copied(dir: &Path, wanted: Wanted<'_>) -> Result<(u64, Vec<Vec<u8>>)> {
-    let (vecs, _) =
-        with_tensors(dir, wanted, |_, tensors| tensors.iter().map(|bytes| bytes.to_vec()).collect())?;
-    Ok(counted(vecs))
-}
-
-/// As [`copied`], on rayon's global pool, a tensor at a time.
-///
-/// # Errors
-/// When the checkpoint cannot be read.
-pub fn copied_in_parallel(dir: &Path, wanted: Wanted<'_>) -> Result<(u64, Vec<Vec<u8>>)> {
-    let (vecs, _) =
-        with_tensors(dir, wanted, |_, tensors| tensors.par_iter().map(|bytes| bytes.to_vec()).collect())?;
-    Ok(counted(vecs))
-}
-
-/// Finds the wanted tensors in the mappings, and gives their bytes and the mappings; nothing is touched but
-/// the headers.
-///
-/// # Errors
-/// When the checkpoint cannot be read.
-pub fn found(dir: &Path, wanted: Wanted<'_>) -> Result<(u64, Vec<Mmap>)> {
-    with_tensors(dir, wanted, |_, tensors| tensors.iter().map(|bytes| bytes.len() as u64).sum())
-}
-
-/// Touches every page of the wanted tensors, one after another, and gives their bytes and the mappings.
-///
-/// # Errors
-/// When the checkpoint cannot be read.
-pub fn touched(dir: &Path, wanted: Wanted<'_>) -> Result<(u64, Vec<Mmap>)> {
-    with_tensors(dir, wanted, |_, tensors| tensors.iter().map(|bytes| touch(bytes)).sum())
-}
-
-/// As [`touched`], on rayon's global pool, a tensor at a time.
-///
-/// # Errors
-/// When the checkpoint cannot be read.
-pub fn touched_in_parallel(dir: &Path, wanted: Wanted<'_>) -> Result<(u64, Vec<Mmap>)> {
-    with_tensors(dir, wanted, |_, tensors| tensors.par_iter().map(|bytes| touch(bytes)).sum())
-}
-
-/// Reads and parses the index as most programs do.
-///
-/// # Errors
-/// When it cannot be read or parsed.
-pub fn read_index(dir: &Path) -> Result<WeightMap> {
-    Ok(serde_json::from_slice(&fs::read(dir.join(INDEX))?)?)
-}
-
-/// Reads the index, maps the shards concerned, and works on the mappings and the wanted tensors' bytes, in
-/// the order of the files.
-pub(crate) fn with_tensors<T>(
-    dir: &Path,
-    wanted: Wanted<'_>,
-    work: impl FnOnce(&[Mmap], &[&[u8]]) -> T,
-) -> Result<(T, Vec<Mmap>)> {
-    let WeightMap { weight_map } = read_index(dir)?;
-    let shards: BTreeSet<_> =
-        weight_map.iter().filter(|(name, _)| wanted(name)).map(|(_, shard)| shard).collect();
-    let maps = shards.into_iter().map(|shard| map(&dir.join(shard))).collect::<io::Result<Vec<_>>>()?;
-    let files = maps.iter().map(|map| SafeTensors::deserialize(map)).collect::<Result<Vec<_>, _>>()?;
-    let mut tensors: Vec<&[u8]> = Vec::new();
-    for file in &files {
-        let start = tensors.len();
-        tensors.extend(file.iter().filter(|(name, _)| wanted(name)).map(|(_, tensor)| tensor.data()));
-        // They come in the order of a hash, which would break read-ahead.
-        tensors[start..].sort_unstable_by_key(|bytes| bytes.as_ptr());
+fn main() -> Result<()> {
+    let program = Program::from_args(ROUNDS)?;
+    let mut programs = Programs::default();
+    if program.prepares() {
+        models::write_large(TARGET)?;
+        programs = Programs::find();
     }
-    let done = work(&maps, &tensors);
-    Ok((done, maps))
-}
-
-/// Maps a file.
-///
-/// # Errors
-/// When it cannot be opened or mapped.
-#[expect(unsafe_code, reason = "the peers map files; no crate offers that as a safe call")]
-pub fn map(path: &Path) -> io::Result<Mmap> {
-    let file = File::open(path)?;
-    // SAFETY: the checkpoints of the benches are not changed while they are measured.
-    unsafe { Mmap::map(&file) }
-}
-
-fn counted(vecs: Vec<Vec<u8>>) -> (u64, Vec<Vec<u8>>) {
-    (vecs.iter().map(|bytes| bytes.len() as u64).sum(), vecs)
-}
-
-fn touch(bytes: &[u8]) -> u64 {
-    const PAGE_BYTES: usize = 4096;
-    for byte in bytes.iter().step_by(PAGE_BYTES).chain(bytes.last()) {
-        black_box(*byte);
+    let large = &models::large_dir(TARGET);
+    let rows = Names::Ending(".mlp.down_proj.weight".to_owned());
+    for (what, wanted) in [
+        ("whole model", Wanted::all()),
+        ("three layers", Wanted::layers(&[1, 4, 6])),
+        ("a rank of four, dim 0", Wanted::quarter(Names::All, 0)),
+        ("a rank of four, dim 1", Wanted::quarter(rows, 1)),
+    ] {
+        for (state, storage) in [("cold", Storage::Cold(&[large])), ("warm", Storage::Warm(&[large]))] {
+            let competitors = programs.competitors(large, &wanted);
+            program.contest(&format!("peers, {state}, {what}"), &storage, &competitors)?;
+        }
     }
-    bytes.len() as u64
+    Ok(())
+}
+
+/// What is installed of the peers that are programs of their own.
+#[derive(Default)]
+struct Programs {
+    rust: Option<PathBuf>,
+    python: Vec<(&'static str, bool)>,
+}
+
+impl Programs {
+    fn find() -> Self {
+        let rust = workspaces::build("peers", TARGET)
+            .inspect_err(|error| println!("skipped: candle: {error:#}"))
+            .ok();
+        let python = PYTHON_PEERS.into_iter().filter(|(peer, _)| is_installed(peer)).collect();
+        Self { rust, python }
+    }
+
+    /// weightmap, and each peer as it is and with huge pages, so that a win which is those alone is seen to be.
+    fn competitors<'a>(&'a self, dir: &'a Path, wanted: &'a Wanted) -> Vec<Competitor<'a>> {
+        let mut peers = vec![
+            Competitor::new("safetensors -> Vec", || baseline::copied(dir, wanted)),
+            Competitor::new("safetensors -> Vec, rayon", || baseline::copied_in_parallel(dir, wanted)),
+        ];
+        // candle has no slices on the way from the file.
+        if let (Some(program), None) = (&self.rust, wanted.cut) {
+            let command = move || with_arguments(Command::new(program), "candle", dir, wanted);
+            peers.push(Competitor::program("candle -> Tensor", command));
+        }
+        peers.extend(self.python.iter().map(|&(peer, past_cache)| {
+            let competitor = Competitor::program(peer, move || with_arguments(python(), peer, dir, wanted));
+            if past_cache { competitor.past_cache() } else { competitor }
+        }));
+        let mut competitors = ours::competitors(dir, wanted, ours::ALL_MODES);
+        competitors
+            .push(Competitor::new("safetensors + memmap2, touched", || baseline::touched(dir, wanted)));
+        for peer in peers {
+            competitors.extend([peer.clone(), peer.with_huge_malloc().of("huge malloc")]);
+        }
+        competitors
+    }
+}
+
+/// What `peers/src/main.rs` and `peer.py` take.
+fn with_arguments(mut command: Command, peer: &str, dir: &Path, wanted: &Wanted) -> Command {
+    command.arg(peer).arg(dir).arg(wanted.to_json());
+    command
+}
+
+fn is_installed(peer: &str) -> bool {
+    let output = python().arg(peer).output();
+    let error = match &output {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => {
+            String::from_utf8_lossy(&output.stderr).trim().lines().last().unwrap_or_default().to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    println!("skipped: {peer}: {error}");
+    false
+}
+
+/// The peers for Python; the variable `PYTHON` names the interpreter.
+fn python() -> Command {
+    let mut command = Command::new(std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into()));
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/peer.py"));
+    command
 }
