@@ -227,7 +227,8 @@ fn the_rest_is_what_another_selection_does_not_have() {
     assert_eq!(rest.len() + upper.len(), model.len());
     assert!(rest.clone().except(&rest).is_empty());
     // What was left out can be asked for again, and then as a whole.
-    let again = model.select().slice("lm_head.weight", [0..1]).unwrap().except(&upper);
+    let again =
+        model.select().slice("lm_head.weight", [weightmap::Intervals::from(0..1)]).unwrap().except(&upper);
     let again = again.names(["lm_head.weight"]).unwrap();
     assert_eq!(again.infos().unwrap()[0].shape, [3]);
 }
