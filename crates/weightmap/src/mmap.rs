@@ -20,9 +20,6 @@ pub(crate) struct FileMap(Mmap);
 #[cfg(test)]
 pub(crate) static WITHOUT_POPULATE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// The most bytes that page caches keep as one: a huge page.
-pub(crate) const FOLIO_BYTES: u64 = 2 << 20;
-
 /// How [`FileMap::populate`] brought pages in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Populated {

@@ -36,6 +36,10 @@ pub(crate) fn page_bytes() -> u64 {
     4096
 }
 
+/// The size of a huge page on most machines: the most bytes that page caches keep as one, and that one fault
+/// fetches.
+pub(crate) const HUGE_BYTES: u64 = 2 << 20;
+
 /// The size of the pages that are huge to Linux; `None` where it has none.
 pub(crate) fn huge_page_bytes() -> Option<u64> {
     static BYTES: OnceLock<Option<u64>> = OnceLock::new();
@@ -274,13 +278,15 @@ pub(crate) fn evict(file: &File) -> io::Result<()> {
     }
 }
 
-/// Asks the system to drop the pages that lie within a range of a file from the page cache.
+/// Asks the system to drop the pages that lie within a range of a file from the page cache, and those before it
+/// that lie in the same huge page: what the system keeps as one can reach back into what was dropped before, and
+/// goes as a whole with the last of it.
 ///
-/// It is a request: pages that are mapped or dirty stay, as does a large folio that reaches beyond the range.
+/// It is a request: pages that are mapped or dirty stay, as does a large folio that reaches beyond the end.
 /// [`cached_pages`] tells what came of it.
 pub(crate) fn drop_cached(file: &File, range: Range<u64>) {
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    advise(file, range, libc::POSIX_FADV_DONTNEED);
+    advise(file, range.start - range.start % HUGE_BYTES..range.end, libc::POSIX_FADV_DONTNEED);
     #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
     let _ = (file, range);
 }

@@ -8,7 +8,6 @@ use crate::dtype::Dtype;
 use crate::element::{self, Element};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
-use crate::mmap::FOLIO_BYTES;
 use crate::pool::Pool;
 use crate::shard::Shard;
 use crate::sys;
@@ -31,9 +30,7 @@ impl Drop for Mapped {
             // A page that is in a page table stays in the page cache. The first one is shared with the tensor
             // before, and belongs to it no more than to this one.
             map.let_go(start - start % sys::page_bytes()..end);
-            // What the system keeps as one can reach back into tensors that have been dropped, and goes as a whole
-            // with the last of them.
-            sys::drop_cached(&file, start - start % FOLIO_BYTES..end);
+            sys::drop_cached(&file, start..end);
         }
     }
 }

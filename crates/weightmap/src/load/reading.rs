@@ -1,6 +1,5 @@
 //! The reading stage: workers that take runs off the queue, and hand over tensors as they are done.
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +12,6 @@ use crate::extent::{Portion, Request};
 use crate::gate::Gate;
 use crate::memory::Memory;
 use crate::meter::Meter;
-use crate::mmap::FOLIO_BYTES;
 use crate::pool::Pool;
 use crate::read::{Fill, Purpose, Reader, Way, Worker};
 use crate::report::WorkerRow;
@@ -142,9 +140,7 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
             (Err(error), _) => return Err(self.about(error, first)),
             (Ok(()), Err(error)) => return Err(error),
             (Ok(()), Ok(file)) if way.drops_behind && !way.needs_no_memory() => {
-                // What the system keeps as one can reach back into the request before, and goes as a whole.
-                let Range { start, end } = request.range;
-                sys::drop_cached(&file, start - start % FOLIO_BYTES..end);
+                sys::drop_cached(&file, request.range.clone());
             }
             (Ok(()), Ok(_)) => {}
         }
@@ -203,38 +199,35 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
 
     /// Hands over the tensors that a request has completed.
     fn hand_over(&self, request: &Request, room: Room<'_>, shard: &Arc<Shard>, way: Way) -> Result<()> {
-        let completed = request.portions.iter().map(|portion| (portion.item, self.completes(portion)));
+        // Counted as they are asked for: a piece has to be dropped before its tensor is said to be done.
+        let completed = request.portions.iter().filter(|portion| self.completes(portion));
+        let completed = completed.map(|portion| portion.item);
         match room {
-            Room::Lent(_) => {
-                for (item, _) in completed.filter(|(_, is_complete)| *is_complete) {
-                    self.meter.done(self.infos[item].len_bytes());
-                }
+            // The caller's memory, or the page cache: there is nothing to hand over.
+            _ if way.purpose != Purpose::Tensors => {
+                completed.for_each(|item| self.meter.done(self.infos[item].len_bytes()));
             }
             Room::Mapped => {
                 let behind = way.drops_behind.then_some(self.pool);
-                for (item, _) in completed.filter(|(_, is_complete)| *is_complete) {
-                    if way.purpose == Purpose::Cache {
-                        self.meter.done(self.infos[item].len_bytes());
-                        continue;
-                    }
+                for item in completed {
                     self.meter.mapped(self.infos[item].len_bytes());
                     self.done(item, Tensor::mapped(self.info(item), shard, behind)?);
                 }
             }
             Room::Piece(piece) => {
-                // Before it is said to be done: the memory is whole when nobody holds a piece of it.
                 drop(piece);
-                for (item, _) in completed.filter(|(_, is_complete)| *is_complete) {
+                for item in completed {
                     let bytes = length(self.infos[item].len_bytes());
                     let memory = self.longs.join(item).ok_or(Error::Cancelled)?;
                     self.done(item, Tensor::owned(self.info(item), Arc::new(memory), 0..bytes));
                 }
             }
             Room::Whole(whole) => {
-                for ((item, _), (memory, place)) in completed.zip(whole.into_places()) {
+                for (item, (memory, place)) in completed.zip(whole.into_places()) {
                     self.done(item, Tensor::owned(self.info(item), memory, place));
                 }
             }
+            Room::Lent(_) => {}
         }
         Ok(())
     }

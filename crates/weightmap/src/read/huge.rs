@@ -10,10 +10,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use crate::mmap::FileMap;
-use crate::sys;
-
-/// What one fault fetches.
-const HUGE_BYTES: u64 = 2 << 20;
+use crate::sys::{self, HUGE_BYTES};
 
 /// The part of a range that is of whole huge pages.
 pub(crate) fn inner(range: &Range<u64>) -> Range<u64> {
