@@ -6,6 +6,9 @@ use crate::mode::ReadMode;
 use crate::shard_name::ShardName;
 use crate::sys;
 
+/// The reason of a load that keeps nothing: it has only filled the page cache.
+pub(crate) const INTO_THE_CACHE: &str = "into the page cache";
+
 /// The account of one load.
 ///
 /// Bytes are bytes, pages are pages of [`page_bytes`](Self::page_bytes), times are wall-clock seconds. A

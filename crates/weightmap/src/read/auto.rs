@@ -2,6 +2,7 @@
 
 use super::{Ahead, Way};
 use crate::mode::ReadMode;
+use crate::report::INTO_THE_CACHE;
 use crate::storage::Storage;
 use crate::sys;
 
@@ -48,7 +49,7 @@ pub(crate) enum Purpose {
 /// How a shard is read, and the rule that says so.
 pub(crate) fn choose(facts: &Facts) -> Way {
     let (mode, reason) = match (facts.purpose, facts.asked) {
-        (Purpose::Cache, _) => (ReadMode::Buffered, "into the page cache"),
+        (Purpose::Cache, _) => (ReadMode::Buffered, INTO_THE_CACHE),
         (_, ReadMode::Auto) => facts.rule(),
         (_, asked) => (asked, "asked for"),
     };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{LoadReport, Stages, WorkerRow};
+use super::{INTO_THE_CACHE, LoadReport, Stages, WorkerRow};
 use crate::error::{Bytes, count, three_digits};
 use crate::mode::ReadMode;
 
@@ -95,9 +95,6 @@ impl fmt::Display for LoadReport {
         write!(f, "{:<8}{}", "workers", Workers(&self.workers))
     }
 }
-
-/// The reason that a prefetch gives.
-const INTO_THE_CACHE: &str = "into the page cache";
 
 impl LoadReport {
     /// What was done with the tensors.
