@@ -43,8 +43,8 @@ pub(crate) trait Reader {
     /// where tensors lie in the mapping and there are no fills, into the page cache and the page table.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io); [`Error::Cancelled`](crate::Error::Cancelled) between two requests to the kernel. What the fills hold is then
-    /// anything.
+    /// [`Error::Io`](crate::Error::Io); [`Error::Cancelled`](crate::Error::Cancelled) between two requests to
+    /// the kernel. What the fills hold is then anything.
     fn read(&self, range: &Range<u64>, fills: &mut [Fill<'_>], worker: &mut Worker<'_>) -> Result<()>;
 }
 
@@ -155,11 +155,4 @@ impl Way {
             }
         }
     }
-}
-
-/// The fills that share bytes with a range.
-fn touched<'a, 'b>(fills: &'a mut [Fill<'b>], range: &Range<u64>) -> &'a mut [Fill<'b>] {
-    let first = fills.partition_point(|fill| fill.portion.source.end <= range.start);
-    let end = fills.partition_point(|fill| fill.portion.source.start < range.end);
-    fills.get_mut(first..end).unwrap_or_default()
 }

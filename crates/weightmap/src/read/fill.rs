@@ -55,6 +55,13 @@ impl Fill<'_> {
     }
 }
 
+/// The fills that share bytes with a range.
+pub(super) fn touched<'a, 'b>(fills: &'a mut [Fill<'b>], range: &Range<u64>) -> &'a mut [Fill<'b>] {
+    let first = fills.partition_point(|fill| fill.portion.source.end <= range.start);
+    let end = fills.partition_point(|fill| fill.portion.source.start < range.end);
+    fills.get_mut(first..end).unwrap_or_default()
+}
+
 /// The ranges of the file that hold what is wanted of a portion, each in one piece.
 fn runs<'a>(info: &'a TensorInfo, portion: &'a Portion) -> impl Iterator<Item = Range<u64>> + 'a {
     let start = info.start;

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::Reader;
 use super::direct::{Bounce, Direct};
-use super::fill::{Fill, Join, Stretch, stretches};
+use super::fill::{Fill, Join, Stretch, stretches, touched};
 use super::worker::Worker;
-use super::{Reader, touched};
 use crate::error::{Error, Result};
 use crate::extent::pages;
 use crate::meter::Meter;
