@@ -8,6 +8,7 @@
 //! - [`Checkpoint`] — a directory of shards with its index, forgeable too; [`TempModel`] is one that is removed
 //!   when dropped;
 //! - [`Llama`] and [`Moe`] — models of real names and shapes: one with content, one huge and sparse;
+//! - [`Distributed`] — tensors in pieces, each rank's in a file of its own;
 //! - [`damage`] — what happens to files on disk;
 //! - [`Oracle`] — an independent reader.
 //!
@@ -30,6 +31,7 @@
 
 mod checkpoint;
 pub mod damage;
+mod distributed;
 mod dtype;
 mod ensure;
 mod llama;
@@ -41,6 +43,7 @@ mod slice;
 mod temp_model;
 
 pub use checkpoint::{Checkpoint, Written};
+pub use distributed::{Distributed, Mesh};
 pub use dtype::byte_len;
 pub use llama::Llama;
 pub use moe::Moe;

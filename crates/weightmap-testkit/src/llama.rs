@@ -138,13 +138,22 @@ impl Llama {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
             "dtype": "bfloat16",
+            // As older writers name it.
+            "torch_dtype": "bfloat16",
+            "hidden_act": "silu",
             "hidden_size": self.hidden,
             "intermediate_size": self.intermediate,
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.kv_heads,
+            "head_dim": self.hidden / self.heads,
+            "attention_bias": false,
+            "mlp_bias": false,
             "vocab_size": self.vocab,
             "tie_word_embeddings": false,
+            "max_position_embeddings": 8192,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 500_000.0,
         })
     }
 }
@@ -240,6 +249,40 @@ mod tests {
         let other = Llama { heads: 8, ..Llama::tiny() };
         other.ensure(&dir).unwrap();
         assert_whole(&other, dir.path());
+    }
+
+    #[test]
+    fn ensuring_brings_a_config_of_an_older_version_up_to_date() {
+        let dir = TempModel::empty();
+        let llama = Llama::tiny();
+        let written = llama.ensure(&dir).unwrap();
+        written.shards.iter().chain(&written.index).for_each(damage::touch);
+        let (config, before) = (dir.file("config.json"), times(&written));
+        let right = fs::read(&config).unwrap();
+        fs::write(&config, "{}").unwrap();
+        llama.ensure(&dir).unwrap();
+        assert_eq!(fs::read(&config).unwrap(), right);
+        fs::remove_file(&config).unwrap();
+        llama.ensure(&dir).unwrap();
+        assert_eq!(fs::read(&config).unwrap(), right);
+        assert_eq!(times(&written), before);
+    }
+
+    #[test]
+    fn the_config_describes_the_tensors() {
+        let llama = Llama::demo();
+        let config = llama.config();
+        let number = |name: &str| config[name].as_u64().unwrap();
+        let shape = |name: &str| llama.tensors().into_iter().find(|(found, _)| found == name).unwrap().1;
+        let hidden = number("hidden_size");
+        let heads = |name| [number(name) * number("head_dim"), hidden];
+        assert_eq!(shape("model.embed_tokens.weight"), [number("vocab_size"), hidden]);
+        assert_eq!(shape("model.layers.0.self_attn.q_proj.weight"), heads("num_attention_heads"));
+        assert_eq!(shape("model.layers.0.self_attn.k_proj.weight"), heads("num_key_value_heads"));
+        assert_eq!(shape("model.layers.0.mlp.gate_proj.weight"), [number("intermediate_size"), hidden]);
+        let norms =
+            llama.tensors().iter().filter(|(name, _)| name.ends_with(".input_layernorm.weight")).count();
+        assert_eq!(norms as u64, number("num_hidden_layers"));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use serde_json::json;
+
 use crate::{Checkpoint, ShardBuilder, Written};
 
 /// A model of DeepSeek-V3's names, types and shapes, cut off after any number of tensors, all zeros.
@@ -21,6 +23,15 @@ pub struct Moe {
 type Part = (String, &'static str, Vec<u64>);
 
 const HIDDEN: u64 = 7168;
+const VOCAB: u64 = 129_280;
+const HEADS: u64 = 128;
+/// Of a head's queries and keys, what is turned by the position and what is not.
+const ROPE: u64 = 64;
+const NOPE: u64 = 128;
+/// Of a head's values.
+const VALUE: u64 = 128;
+const Q_RANK: u64 = 1536;
+const KV_RANK: u64 = 512;
 const EXPERTS: u64 = 256;
 const EXPERT_WIDTH: u64 = 2048;
 /// One scale for each block of so many rows and columns.
@@ -32,10 +43,11 @@ impl Moe {
         Self { tensors: 92_000, shards: 163 }
     }
 
-    /// The model as a checkpoint.
+    /// The model as a checkpoint, with its `config.json`.
     pub fn checkpoint(&self) -> Checkpoint {
         let mut tensors = tensors().take(self.tensors);
-        (0..self.shards).fold(Checkpoint::new(), |checkpoint, number| {
+        let checkpoint = Checkpoint::new().file("config.json", format!("{:#}\n", self.config()));
+        (0..self.shards).fold(checkpoint, |checkpoint, number| {
             let share = self.tensors * (number + 1) / self.shards - self.tensors * number / self.shards;
             let empty = ShardBuilder::new().metadata("format", "pt");
             let shard = tensors
@@ -54,12 +66,45 @@ impl Moe {
     pub fn write(&self, dir: impl AsRef<Path>) -> io::Result<Written> {
         self.checkpoint().write(dir)
     }
+
+    fn config(&self) -> serde_json::Value {
+        json!({
+            "architectures": ["DeepseekV3ForCausalLM"],
+            "model_type": "deepseek_v3",
+            "torch_dtype": "bfloat16",
+            "hidden_act": "silu",
+            "hidden_size": HIDDEN,
+            "moe_intermediate_size": EXPERT_WIDTH,
+            // Those of which there is something.
+            "num_hidden_layers": self.tensors.saturating_sub(1).div_ceil(layer().len()),
+            "num_nextn_predict_layers": 0,
+            "first_k_dense_replace": 0,
+            "num_attention_heads": HEADS,
+            "num_key_value_heads": HEADS,
+            "q_lora_rank": Q_RANK,
+            "kv_lora_rank": KV_RANK,
+            "qk_nope_head_dim": NOPE,
+            "qk_rope_head_dim": ROPE,
+            "v_head_dim": VALUE,
+            "n_routed_experts": EXPERTS,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 8,
+            "vocab_size": VOCAB,
+            "tie_word_embeddings": false,
+            "quantization_config": {
+                "quant_method": "fp8",
+                "fmt": "e4m3",
+                "activation_scheme": "dynamic",
+                "weight_block_size": [SCALE_BLOCK, SCALE_BLOCK],
+            },
+        })
+    }
 }
 
 /// The tensors of a model that has no last layer.
 fn tensors() -> impl Iterator<Item = Part> {
     let layer = layer();
-    let embedding = ("model.embed_tokens.weight".to_owned(), "BF16", vec![129_280, HIDDEN]);
+    let embedding = ("model.embed_tokens.weight".to_owned(), "BF16", vec![VOCAB, HIDDEN]);
     std::iter::once(embedding).chain((0_u64..).flat_map(move |number| {
         let named =
             |(part, dtype, shape): &Part| (format!("model.layers.{number}.{part}"), *dtype, shape.clone());
@@ -69,13 +114,13 @@ fn tensors() -> impl Iterator<Item = Part> {
 
 fn layer() -> Vec<Part> {
     let mut parts = vec![norm("input_layernorm", HIDDEN), norm("post_attention_layernorm", HIDDEN)];
-    parts.extend(linear("self_attn.q_a_proj", 1536, HIDDEN));
-    parts.push(norm("self_attn.q_a_layernorm", 1536));
-    parts.extend(linear("self_attn.q_b_proj", 24_576, 1536));
-    parts.extend(linear("self_attn.kv_a_proj_with_mqa", 576, HIDDEN));
-    parts.push(norm("self_attn.kv_a_layernorm", 512));
-    parts.extend(linear("self_attn.kv_b_proj", 32_768, 512));
-    parts.extend(linear("self_attn.o_proj", HIDDEN, 16_384));
+    parts.extend(linear("self_attn.q_a_proj", Q_RANK, HIDDEN));
+    parts.push(norm("self_attn.q_a_layernorm", Q_RANK));
+    parts.extend(linear("self_attn.q_b_proj", HEADS * (NOPE + ROPE), Q_RANK));
+    parts.extend(linear("self_attn.kv_a_proj_with_mqa", KV_RANK + ROPE, HIDDEN));
+    parts.push(norm("self_attn.kv_a_layernorm", KV_RANK));
+    parts.extend(linear("self_attn.kv_b_proj", HEADS * (NOPE + VALUE), KV_RANK));
+    parts.extend(linear("self_attn.o_proj", HIDDEN, HEADS * VALUE));
     parts.push(("mlp.gate.weight".to_owned(), "BF16", vec![EXPERTS, HIDDEN]));
     parts.push(("mlp.gate.e_score_correction_bias".to_owned(), "F32", vec![EXPERTS]));
     parts.extend(expert("mlp.shared_experts"));
@@ -133,6 +178,14 @@ mod tests {
         assert_eq!(shards.len(), 163);
         assert_eq!(shards[0].0, "model-00001-of-000163.safetensors");
         assert_eq!(shards.iter().map(|(_, shard)| shard.tensors().count()).sum::<usize>(), 92_000);
+    }
+
+    #[test]
+    fn the_config_counts_the_layers_that_there_are() {
+        let layers = |tensors| Moe { tensors, shards: 1 }.config()["num_hidden_layers"].clone();
+        let layer = layer().len();
+        assert_eq!([layers(1), layers(2), layers(1 + layer), layers(2 + layer)], [0, 1, 1, 2]);
+        assert_eq!(layers(92_000), 60);
     }
 
     #[cfg(target_os = "linux")]
