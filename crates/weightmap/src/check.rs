@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use crate::error::{Error, Result, quote};
+use crate::header::HeaderEntry;
 use crate::model::ShardedModel;
 use crate::options::OpenOptions;
+use crate::shard::Shard;
 use crate::threads::{available_cores, each, most_workers};
 use crate::warning::Warning;
 
@@ -55,6 +57,7 @@ impl ShardedModel {
         let warnings =
             self.warnings().iter().filter(|warning| warning.kind != "MissingShards").cloned().collect();
         let mut whole = Check { warnings, tensors: self.len(), ..Check::default() };
+        whole.faults.extend(self.pool().incomplete.clone());
         let mut listed_bytes = Some(0);
         for part in parts {
             whole.faults.extend(part.faults);
@@ -87,11 +90,23 @@ impl ShardedModel {
             }
         }
         part.warnings.extend(header.warnings().iter().map(|warning| warning.clone().file(&shard.path)));
-        for entry in header.iter() {
-            let listed = pool.index.find(entry.name).and_then(|tensor| pool.index.shard_of(tensor));
+        // What makes whole tensors of pieces has looked at each.
+        if pool.pieces.is_empty() {
+            part.warnings.extend(self.unlisted(&shard));
+        }
+        // Headers of many shards are kept, mappings need not be.
+        pool.release(number);
+        part
+    }
+
+    /// Warns of the tensors of a shard that the index does not place in it.
+    fn unlisted(&self, shard: &Shard) -> Vec<Warning> {
+        let index = self.index();
+        let warn = |entry: HeaderEntry<'_>| {
+            let listed = index.find(entry.name).and_then(|tensor| index.shard_of(tensor));
             let elsewhere = match listed {
-                Some(shard) if shard == number => continue,
-                Some(shard) => pool.index.shards().get(shard as usize),
+                Some(number) if number == shard.number => return None,
+                Some(number) => index.shards().get(number as usize),
                 None => None,
             };
             let message = match elsewhere {
@@ -103,11 +118,9 @@ impl ShardedModel {
                 }
                 None => "the index does not list this tensor; it is never loaded".to_owned(),
             };
-            part.warnings.push(Warning::new("UnlistedTensor", message).file(&shard.path).tensor(entry.name));
-        }
-        // Headers of many shards are kept, mappings need not be.
-        pool.release(number);
-        part
+            Some(Warning::new("UnlistedTensor", message).file(&shard.path).tensor(entry.name))
+        };
+        shard.header().iter().filter_map(warn).collect()
     }
 
     /// `total_size` is advisory: nothing is computed from it, but it tells of an index that is not of these

@@ -55,6 +55,19 @@ impl Index {
         builder.finish()
     }
 
+    /// Makes an index of tensors and the number of the shard of each.
+    pub(crate) fn placed(
+        shards: impl IntoIterator<Item = ShardName>,
+        tensors: NameTable,
+        shard_of: Vec<u32>,
+    ) -> Result<Self, IndexError> {
+        let mut builder = Builder { tensors, shard_of, ..Builder::default() };
+        for shard in shards {
+            builder.shards.insert(shard);
+        }
+        builder.finish()
+    }
+
     /// The number of tensors.
     pub fn len(&self) -> usize {
         self.tensors.len()

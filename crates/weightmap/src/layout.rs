@@ -4,6 +4,7 @@
 mod candidate;
 mod hub;
 mod listing;
+mod ranks;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use candidate::{Candidate, Family, Part};
 use listing::Listing;
+use ranks::Ranks;
 
 use crate::error::{Error, IndexError, Result, list, quote, quote_all};
 use crate::file::open_regular;
@@ -43,6 +45,21 @@ pub(crate) enum Origin {
     },
     /// From the headers of these shards, which are all there are.
     Headers(Vec<ShardName>),
+    /// From the headers of these shards, in which tensors lie in pieces.
+    Pieces {
+        shards: Vec<ShardName>,
+        /// The error for those that are absent by their names, which was allowed.
+        incomplete: Option<Error>,
+    },
+}
+
+impl Origin {
+    fn shards(&self) -> &[ShardName] {
+        match self {
+            Self::Indexed { index, .. } => index.shards(),
+            Self::Headers(shards) | Self::Pieces { shards, .. } => shards,
+        }
+    }
 }
 
 /// The names of whole models, of index files as of single ones, in the order of precedence.
@@ -75,7 +92,12 @@ impl Layout {
             return Self::indexed(&Listing::read(&dir)?, name, options);
         }
         let origin = Origin::Headers(vec![ShardName::of_file(name)]);
-        Ok(Self { dir, origin, warnings: Vec::new() })
+        let mut warnings = Vec::new();
+        if let Some(rank) = Candidate::parse(name, None).and_then(|file| file.rank()) {
+            let message = format!("this has only what rank {rank} wrote of each tensor; open the directory");
+            warnings.push(Warning::new("RankFile", message).file(path));
+        }
+        Ok(Self { dir, origin, warnings })
     }
 
     fn of_directory(path: &Path, options: &OpenOptions) -> Result<Self> {
@@ -141,18 +163,19 @@ impl<'a> Choice<'a> {
                 chosen => return Ok(self.report(chosen?, file, &stale)),
             }
         }
-        let files = match (self.single_file(&STEMS), stale.first()) {
-            (Some(file), _) => vec![file],
+        let single = match (self.single_file(&STEMS), stale.first()) {
+            (Some(file), _) => Some(file),
             // What is no whole model must not stand in for one whose download failed.
             (None, Some((_, error))) => return Err(error.clone()),
-            (None, None) => match self.single_file(&[ADAPTER]).or_else(|| self.only_file()) {
-                Some(file) => vec![file],
-                None => self.complete_family()?,
-            },
+            (None, None) => self.single_file(&[ADAPTER]).or_else(|| self.only_file()),
         };
-        let origin = Origin::Headers(files.iter().copied().map(ShardName::of_file).collect());
+        let origin = match single {
+            Some(file) => Origin::Headers(vec![ShardName::of_file(file)]),
+            None => self.complete_set()?,
+        };
+        let chosen = origin.shards().first().map_or_else(String::new, ShardName::to_string);
         let layout = Layout { dir: self.listing.directory.clone(), origin, warnings: Vec::new() };
-        Ok(self.report(layout, files.first().unwrap_or(&""), &stale))
+        Ok(self.report(layout, &chosen, &stale))
     }
 
     /// The index files in the order of precedence: the known ones, and then, if it comes to that, the only
@@ -203,26 +226,30 @@ impl<'a> Choice<'a> {
     }
 
     /// The shards that are complete by their names, for a directory that has neither index nor single file.
-    fn complete_family(&self) -> Result<Vec<&'a str>> {
-        let path = || self.listing.directory.clone();
-        if let Some(file) = self.candidates.iter().find(|candidate| candidate.is_of_one_rank()) {
-            return Err(Error::DistributedCheckpoint { path: path(), example: file.file.to_owned() });
-        }
-        let mut complete = Vec::new();
-        let mut faults = Vec::new();
-        for family in Family::all(&self.candidates) {
-            match family.check(&self.listing.directory) {
-                Ok(()) => complete.push(family),
-                Err(fault) => faults.push(fault),
+    fn complete_set(&self) -> Result<Origin> {
+        let directory = &self.listing.directory;
+        let (ranks, others): (Vec<_>, Vec<_>) =
+            self.candidates.iter().copied().partition(|candidate| candidate.rank().is_some());
+        let families = Family::all(&others).into_iter();
+        let families =
+            families.map(|family| (Origin::Headers(names(family.files())), family.check(directory)));
+        let distributed = Ranks::all(&ranks).into_iter().map(|ranks| {
+            (Origin::Pieces { shards: names(ranks.files()), incomplete: None }, ranks.check(directory))
+        });
+        let (mut complete, faulty): (Vec<_>, Vec<_>) =
+            families.chain(distributed).partition(|(_, checked)| checked.is_ok());
+        match (complete.len(), faulty.into_iter().next()) {
+            // A rank that had nothing to write left no file.
+            (0, Some((Origin::Pieces { shards, .. }, Err(error @ Error::IncompleteFamily { .. }))))
+                if self.options.allow_missing =>
+            {
+                Ok(Origin::Pieces { shards, incomplete: Some(error) })
             }
-        }
-        match (complete.as_slice(), faults.into_iter().next()) {
-            ([family], _) => Ok(family.files().collect()),
-            ([], Some(fault)) => Err(fault),
-            ([], None) => Err(self.nothing()),
+            (0, Some((_, Err(fault)))) => Err(fault),
+            (0 | 1, _) => complete.pop().map(|(set, _)| set).ok_or_else(|| self.nothing()),
             _ => {
-                let firsts = complete.iter().filter_map(|family| family.files().next());
-                Err(self.ambiguous("sets of shards", firsts))
+                let firsts = complete.iter().filter_map(|(set, _)| set.shards().first());
+                Err(self.ambiguous("sets of shards", firsts.map(ShardName::as_str)))
             }
         }
     }
@@ -267,10 +294,10 @@ impl<'a> Choice<'a> {
             let message = format!("the index is stale: {reason}; {} is read instead", quote(chosen));
             layout.warnings.push(Warning::new("StaleIndex", message).file(&directory.join(file)));
         }
-        let shards = match &layout.origin {
-            Origin::Indexed { index, .. } => index.shards(),
-            Origin::Headers(shards) => shards,
-        };
+        if let Origin::Pieces { incomplete: Some(error), .. } = &layout.origin {
+            layout.warnings.push(Warning::new("MissingShards", error.to_string()).file(directory));
+        }
+        let shards = layout.origin.shards();
         let mut seen: HashSet<&str> = shards.iter().map(ShardName::as_str).chain([chosen]).collect();
         seen.extend(stale.iter().map(|(file, _)| *file));
         let files = self.candidates.iter().map(|candidate| candidate.file);
@@ -285,6 +312,10 @@ impl<'a> Choice<'a> {
         }
         layout
     }
+}
+
+fn names<'a>(files: impl Iterator<Item = &'a str>) -> Vec<ShardName> {
+    files.map(ShardName::of_file).collect()
 }
 
 /// Whether an error says that nothing at all of what an index names is there.

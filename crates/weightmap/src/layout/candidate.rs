@@ -45,10 +45,11 @@ impl<'a> Candidate<'a> {
         Some(Self { file, stem, variant, part })
     }
 
-    /// Whether PyTorch Distributed Checkpoint named it: `shard-00001-model-00001-of-00001.safetensors`.
-    pub(super) fn is_of_one_rank(&self) -> bool {
-        let rank = self.stem.strip_prefix("shard-").and_then(|rest| rest.strip_suffix("-model"));
-        matches!(self.part, Part::Shard { .. }) && rank.is_some_and(|rank| number(rank).is_some())
+    /// The rank that wrote it, where PyTorch Distributed Checkpoint named it:
+    /// `shard-00001-model-00001-of-00001.safetensors`.
+    pub(super) fn rank(&self) -> Option<u64> {
+        let rank = self.stem.strip_prefix("shard-")?.strip_suffix("-model")?;
+        matches!(self.part, Part::Shard { .. }).then(|| number(rank))?
     }
 }
 
@@ -145,20 +146,7 @@ impl<'a> Family<'a> {
             });
         }
         let expected = self.expected(&numbers);
-        let present = numbers.range(expected.clone()).count() as u64;
-        let missing_count =
-            expected.end().saturating_sub(*expected.start()).saturating_add(1).saturating_sub(present);
-        if missing_count == 0 && present == numbers.len() as u64 {
-            return Ok(());
-        }
-        Err(Error::IncompleteFamily {
-            path: directory.to_owned(),
-            example: self.files().next().unwrap_or_default().to_owned(),
-            // The names can claim any count: no more of the numbers is made than a message shows.
-            missing: expected.clone().filter(|number| !numbers.contains(number)).take(10).collect(),
-            missing_count,
-            stray: numbers.into_iter().filter(|number| !expected.contains(number)).collect(),
-        })
+        missing_numbers(directory, self.files().next().unwrap_or_default(), "numbers", &numbers, expected)
     }
 
     /// The numbers of a complete family. In the wild there are `1..=of`, `0..of`, and `0..=of`.
@@ -169,6 +157,31 @@ impl<'a> Family<'a> {
             (false, _) => 1..=self.of.max(1),
         }
     }
+}
+
+/// The error for numbers that are not exactly those that were expected.
+pub(super) fn missing_numbers(
+    directory: &Path,
+    example: &str,
+    what: &'static str,
+    numbers: &BTreeSet<u64>,
+    expected: RangeInclusive<u64>,
+) -> Result<(), Error> {
+    let present = numbers.range(expected.clone()).count() as u64;
+    let missing_count =
+        expected.end().saturating_sub(*expected.start()).saturating_add(1).saturating_sub(present);
+    if missing_count == 0 && present == numbers.len() as u64 {
+        return Ok(());
+    }
+    Err(Error::IncompleteFamily {
+        path: directory.to_owned(),
+        example: example.to_owned(),
+        what,
+        // The names can claim any count: no more of the numbers is made than a message shows.
+        missing: expected.clone().filter(|number| !numbers.contains(number)).take(10).collect(),
+        missing_count,
+        stray: numbers.iter().copied().filter(|number| !expected.contains(number)).collect(),
+    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ use crate::error::{Error, MissingShard, Result, quote_all};
 use crate::index::Index;
 use crate::shard_name::ShardName;
 
+/// The file in which PyTorch's distributed checkpoints tell what is in their other files.
+const DCP_METADATA: &str = ".metadata";
+
 /// The names of all that is in a directory, sorted; those that are not UTF-8 are left out, as no index can
 /// name them.
 #[derive(Debug)]
@@ -110,17 +113,26 @@ impl Listing {
 
     /// Weights in other formats, and what unfinished downloads left.
     fn others(&self) -> Option<String> {
-        const FORMATS: [(&[&str], &str, &str); 3] = [
+        const FORMATS: [(&[&str], &str, &str); 4] = [
             (
                 &[".bin", ".pt", ".pth", ".ckpt"],
                 "PyTorch pickle files",
                 ", which are never read since that runs the code in them: convert them to safetensors",
             ),
+            (
+                &[".distcp", DCP_METADATA],
+                "files of PyTorch's distributed checkpoints (DCP)",
+                ", another format: save it with HuggingFaceStorageWriter(save_distributed=True), or convert it to safetensors",
+            ),
             (&[".gguf"], "GGUF files", ", another format"),
             (&[".incomplete", ".part", ".crdownload", ".aria2"], "unfinished downloads", ""),
         ];
         let found = FORMATS.iter().filter_map(|(suffixes, what, advice)| {
-            let is_one = |name: &&str| suffixes.iter().any(|suffix| name.ends_with(suffix));
+            // A longer name that ends in this one is of something else.
+            let is_one = |name: &&str| {
+                let suffixed = |suffix: &&str| *suffix != DCP_METADATA && name.ends_with(suffix);
+                *name == DCP_METADATA && suffixes.contains(name) || suffixes.iter().any(suffixed)
+            };
             let names: Vec<_> = self.names().filter(is_one).map(str::to_owned).collect();
             (!names.is_empty()).then(|| format!("{what} ({}){advice}", quote_all(&names)))
         });

@@ -1,5 +1,7 @@
 //! Tests of `layout`, in a file of their own for their length.
 
+mod ranks;
+
 use tempfile::TempDir;
 
 use super::*;
@@ -43,7 +45,9 @@ fn resolve(dir: &TempDir) -> Result<Layout> {
 fn chosen(layout: &Layout) -> Vec<String> {
     match &layout.origin {
         Origin::Indexed { path, .. } => vec![path.file_name().unwrap().to_str().unwrap().to_owned()],
-        Origin::Headers(shards) => shards.iter().map(ShardName::to_string).collect(),
+        Origin::Headers(shards) | Origin::Pieces { shards, .. } => {
+            shards.iter().map(ShardName::to_string).collect()
+        }
     }
 }
 
@@ -338,16 +342,6 @@ fn a_complete_set_of_shards_wins_over_an_incomplete_one() {
 }
 
 #[test]
-fn files_of_a_distributed_checkpoint_are_named() {
-    let dir = directory(&[
-        "shard-00001-model-00001-of-00001.safetensors",
-        "shard-00002-model-00001-of-00001.safetensors",
-    ]);
-    assert!(matches!(resolve(&dir), Err(Error::DistributedCheckpoint { .. })));
-    contains(&message(resolve(&dir)), &["PyTorch Distributed Checkpoint", "shard-00001-model"]);
-}
-
-#[test]
 fn a_variant_is_found_under_current_and_older_names() {
     let weights = ["model.fp16-1-of-1.safetensors", "model-1-of-1.fp16.safetensors", "sd.fp16.safetensors"];
     for files in [
@@ -424,6 +418,11 @@ fn where_there_is_no_model_the_error_says_what_is_there() {
     for (files, shown) in [
         (&[][..], "the directory is empty"),
         (&["pytorch_model.bin", "config.json"], "PyTorch pickle files (\"pytorch_model.bin\")"),
+        (
+            &[".metadata", "__0_0.distcp"],
+            "distributed checkpoints (DCP) (\".metadata\", \"__0_0.distcp\"), another format: save",
+        ),
+        (&["x.metadata"], "other files only"),
         (&["m-00001-of-00002.gguf"], "GGUF files (\"m-00001-of-00002.gguf\")"),
         (&["ab12.incomplete"], "unfinished downloads (\"ab12.incomplete\")"),
         (
