@@ -8,7 +8,7 @@ mod plan;
 use std::iter;
 use std::ops::Range;
 
-pub(crate) use plan::{Cost, Item, Portion, Request, plan};
+pub(crate) use plan::{Cost, Item, Portion, Request, affordable_gap, plan};
 
 /// The range cut into pieces of at most `piece` bytes, in order.
 ///

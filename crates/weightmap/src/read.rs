@@ -7,7 +7,7 @@ pub(crate) mod huge;
 mod mapped;
 mod past_cache;
 mod positioned;
-mod source;
+pub(crate) mod source;
 mod worker;
 
 use std::cell::OnceCell;
@@ -59,6 +59,8 @@ pub(crate) struct Way {
     pub(crate) ahead: Ahead,
     /// The widest gap that is cheaper to read than to leave out.
     pub(crate) gap_bytes: u64,
+    /// As in [`Cost`].
+    pub(crate) gap_share: u64,
     /// Whether pages are dropped from the page cache once they have been copied.
     pub(crate) drops_behind: bool,
 }
@@ -96,7 +98,7 @@ impl Way {
             let left = allowed_bytes.saturating_sub(self.worker_bytes());
             (left / 2).clamp(LEAST_REQUEST_BYTES, REQUEST_BYTES)
         };
-        Cost { gap_bytes: self.gap_bytes, row_gap_bytes, request_bytes }
+        Cost { gap_bytes: self.gap_bytes, gap_share: self.gap_share, row_gap_bytes, request_bytes }
     }
 
     /// Whether what it reads needs no memory: it lies in the mapping, or is in the page cache and that is all.

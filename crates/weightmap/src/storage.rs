@@ -101,11 +101,20 @@ impl Storage {
 
     /// The bytes that could be read in the time that one more request takes. Two ranges with a gap of fewer
     /// between them are quicker read as one.
-    pub(crate) fn gap_bytes(self) -> u64 {
+    pub(crate) const fn gap_bytes(self) -> u64 {
         self.cost().gap_bytes
     }
 
-    fn cost(self) -> Cost {
+    /// Of what is wanted, the part that gaps which are read through may have in all: one byte in so many, so that nobody reads
+    /// much more than what was asked for; 0 for any, where requests take so long that they count more.
+    pub(crate) const fn gap_share(self) -> u64 {
+        match self {
+            Self::Remote(_) => 0,
+            Self::Memory | Self::Local | Self::Overlay => 25,
+        }
+    }
+
+    const fn cost(self) -> Cost {
         match self {
             Self::Memory => Cost::MEMORY,
             Self::Local | Self::Overlay => Cost::LOCAL,

@@ -25,6 +25,8 @@ pub(crate) struct Item<'a> {
 pub(crate) struct Cost {
     /// The bytes that could be read in the time that one more request takes: the widest gap worth reading.
     pub(crate) gap_bytes: u64,
+    /// Of what is wanted, the part that gaps between items may have in all at most: one in so many bytes; 0 for any.
+    pub(crate) gap_share: u64,
     /// The widest gap within an item that a request may hold. A reader can leave out those that are not worth
     /// reading.
     pub(crate) row_gap_bytes: u64,
@@ -65,12 +67,47 @@ pub(crate) struct Portion {
 pub(crate) fn plan(mut items: Vec<Item<'_>>, cost: &Cost) -> Vec<Request> {
     items.sort_by_key(|item| item.start.saturating_add(item.region.hull().start));
     let request_bytes = cost.request_bytes.max(1);
+    let wanted_bytes = items.iter().map(|item| item.region.len_bytes()).fold(0, u64::saturating_add);
     let gap_bytes = cost.gap_bytes.min(request_bytes);
+    let gap_bytes = affordable_gap(gaps(&items), wanted_bytes, gap_bytes, cost.gap_share);
     let row_gap_bytes = cost.row_gap_bytes.clamp(gap_bytes, request_bytes);
     let mut planner =
         Planner { gap_bytes, row_gap_bytes, request_bytes, requests: Vec::new(), is_open: false };
     items.iter().for_each(|item| planner.add(item));
     planner.requests
+}
+
+/// The gaps between items, which come in the order of the file; 0 where they touch or overlap.
+fn gaps(items: &[Item<'_>]) -> impl Iterator<Item = u64> {
+    let hull = |item: &Item<'_>| {
+        let Range { start, end } = item.region.hull();
+        item.start.saturating_add(start)..item.start.saturating_add(end)
+    };
+    items.windows(2).map(move |pair| match pair {
+        [one, next] => hull(next).start.saturating_sub(hull(one).end),
+        _ => 0,
+    })
+}
+
+/// The widest gap, of those up to `gap_bytes`, that may be read through wherever there is one, if gaps may have but one byte
+/// in `gap_share` of what is wanted.
+pub(crate) fn affordable_gap(
+    gaps: impl Iterator<Item = u64>,
+    wanted_bytes: u64,
+    gap_bytes: u64,
+    gap_share: u64,
+) -> u64 {
+    let Some(mut left) = wanted_bytes.checked_div(gap_share) else { return gap_bytes };
+    let mut gaps: Vec<_> = gaps.filter(|gap| (1..=gap_bytes).contains(gap)).collect();
+    gaps.sort_unstable();
+    for same in gaps.chunk_by(|one, next| one == next) {
+        let bytes = same.iter().copied().fold(0, u64::saturating_add);
+        match left.checked_sub(bytes) {
+            Some(rest) => left = rest,
+            None => return same.first().map_or(0, |gap| gap - 1),
+        }
+    }
+    gap_bytes
 }
 
 struct Planner {

@@ -33,6 +33,8 @@ pub(crate) struct Facts {
     /// Bytes of memory that the process may still use.
     pub(crate) allowed_bytes: u64,
     pub(crate) drops_behind: bool,
+    /// Whether other processes of the machine may want the same pages, so that they should be in the page cache.
+    pub(crate) is_shared: bool,
 }
 
 /// What becomes of the bytes.
@@ -70,7 +72,8 @@ pub(crate) fn choose(facts: &Facts) -> Way {
         _ => facts.storage.gap_bytes(),
     };
     let Facts { purpose, drops_behind, .. } = *facts;
-    Way { mode, reason, purpose, ahead: facts.ahead(), gap_bytes, drops_behind }
+    let gap_share = facts.storage.gap_share();
+    Way { mode, reason, purpose, ahead: facts.ahead(), gap_bytes, gap_share, drops_behind }
 }
 
 /// What can be copied out of the page cache in the time that one more call takes.
@@ -99,9 +102,9 @@ impl Facts {
         }
     }
 
-    /// Where it is not known what is in the page cache, it may be all.
+    /// Where it is not known what is in the page cache, it may be all; and what others want too is read once for all.
     fn past_cache(&self) -> ReadMode {
-        if self.resident.is_some() { ReadMode::Direct } else { ReadMode::Buffered }
+        if self.resident.is_some() && !self.is_shared { ReadMode::Direct } else { ReadMode::Buffered }
     }
 
     fn mapped_or(&self, other: ReadMode) -> ReadMode {

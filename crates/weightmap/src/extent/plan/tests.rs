@@ -12,7 +12,8 @@ fn planned(ranges: &[Range<u64>], gap_bytes: u64, request_bytes: u64) -> Vec<(Ra
     let regions: Vec<_> = ranges.iter().map(|range| whole(range.end - range.start)).collect();
     let items = regions.iter().zip(ranges).enumerate();
     let items = items.map(|(item, (region, range))| Item { item, start: range.start, region }).collect();
-    let requests = plan(items, &Cost { gap_bytes, row_gap_bytes: gap_bytes, request_bytes }).into_iter();
+    let requests =
+        plan(items, &Cost { gap_bytes, gap_share: 0, row_gap_bytes: gap_bytes, request_bytes }).into_iter();
     requests
         .map(|request| (request.range, request.portions.iter().map(|portion| portion.item).collect()))
         .collect()
@@ -30,7 +31,7 @@ fn columns(rows: u64, row: u64, wanted: Range<u64>) -> Region {
 fn one(region: &Region, start: u64, gap_bytes: u64, request_bytes: u64) -> Vec<Portion> {
     let requests = plan(
         vec![Item { item: 0, start, region }],
-        &Cost { gap_bytes, row_gap_bytes: gap_bytes, request_bytes },
+        &Cost { gap_bytes, gap_share: 0, row_gap_bytes: gap_bytes, request_bytes },
     );
     assert!(requests.iter().all(|request| request.portions.len() == 1));
     requests.into_iter().flat_map(|request| request.portions).collect()
@@ -78,7 +79,7 @@ fn an_item_in_several_requests_shares_none_with_its_neighbours() {
     let (before, rows, after) = (whole(10), columns(2, 100, 0..2), whole(10));
     let items = [(&before, 0), (&rows, 10), (&after, 112)].into_iter().enumerate();
     let items = items.map(|(item, (region, start))| Item { item, start, region }).collect();
-    let requests = plan(items, &Cost { gap_bytes: 50, row_gap_bytes: 50, request_bytes: 1000 });
+    let requests = plan(items, &Cost { gap_bytes: 50, gap_share: 0, row_gap_bytes: 50, request_bytes: 1000 });
     let ranges: Vec<_> = requests.into_iter().map(|request| request.range).collect();
     assert_eq!(ranges, [0..10, 10..12, 110..112, 112..122]);
 }
@@ -164,7 +165,7 @@ proptest! {
             items.push(Item { item, start, region });
             start += if overlap { 5 } else { region.hull().end };
         }
-        let requests = plan(items.clone(), &Cost { gap_bytes, row_gap_bytes: gap_bytes, request_bytes });
+        let requests = plan(items.clone(), &Cost { gap_bytes, gap_share: 0, row_gap_bytes: gap_bytes, request_bytes });
 
         for request in &requests {
             let Request { range, portions } = request;
@@ -197,4 +198,14 @@ proptest! {
             prop_assert!(!several || requests.iter().filter(shares).all(|request| request.portions.len() == 1));
         }
     }
+}
+
+#[test]
+fn gaps_are_read_through_as_long_as_they_are_few_of_what_is_wanted() {
+    let gap = |gaps: &[u64], wanted| affordable_gap(gaps.iter().copied(), wanted, 50, 20);
+    assert_eq!(gap(&[10, 40, 20, 60, 0], 2000), 50, "the last but one is too wide in any case");
+    assert_eq!(gap(&[10, 40, 20], 1000), 39);
+    assert_eq!(gap(&[10, 10, 10], 400), 9, "all of one width or none");
+    assert_eq!(gap(&[], 0), 50);
+    assert_eq!(affordable_gap([40].into_iter(), 1, 50, 0), 50, "of any share");
 }

@@ -21,6 +21,7 @@ fn cold() -> Facts {
         load_bytes: 64 * MIB,
         allowed_bytes: u64::MAX,
         drops_behind: false,
+        is_shared: false,
     }
 }
 
@@ -134,4 +135,13 @@ fn gaps_are_read_by_what_a_request_costs() {
     assert!(gap(buffered(warm())) < gap(buffered(cold())));
     let remote = Facts { storage: Storage::Remote("NFS"), ..cold() };
     assert!(gap(remote) > gap(buffered(cold())));
+}
+
+#[test]
+fn what_other_processes_want_too_goes_through_the_page_cache() {
+    let short = Facts { wanted_bytes: MIB, huge_bytes: 0, ..cold() };
+    assert_eq!(choose(&short).mode, Direct);
+    assert_eq!(choose(&Facts { is_shared: true, ..short }).mode, Buffered);
+    let asked = Facts { asked: Direct, is_shared: true, ..short };
+    assert_eq!(choose(&asked).mode, Direct, "as asked for");
 }
