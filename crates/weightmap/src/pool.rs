@@ -7,14 +7,18 @@ use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 
+use crate::assembly::Part;
 use crate::descriptors::{Access, Descriptors};
 use crate::error::{Error, Result};
 use crate::identity::FileIdentity;
 use crate::index::Index;
 use crate::nearest::nearest;
+use crate::pieces::Pieces;
+use crate::plan::{self, Partition, Plan};
 use crate::shard::{Checked, Shard, open_same, open_same_direct};
 use crate::shard_name::ShardName;
 use crate::tensor_info::TensorInfo;
+use crate::threads::{available_cores, each, most_workers};
 
 /// What a first touch came to; all who wait for it get the same.
 type Touch = Arc<OnceLock<Result<Arc<Shard>>>>;
@@ -28,6 +32,10 @@ pub(crate) struct Pool {
     pub(crate) index: Index,
     /// By shard: the error for one that is absent, which was allowed.
     missing: Vec<Option<Error>>,
+    /// By tensor, in a distributed checkpoint: how it lies in pieces; empty otherwise.
+    pub(crate) pieces: Vec<Option<Pieces>>,
+    /// The error for shards that are absent by the names of the others, which was allowed.
+    pub(crate) incomplete: Option<Error>,
     max_header_bytes: u64,
     /// How long finding the files and reading the index took.
     pub(crate) open_seconds: f64,
@@ -39,6 +47,8 @@ pub(crate) struct Pool {
     descriptors: Descriptors,
     /// Times that a shard's file was opened.
     opened: AtomicU64,
+    /// By which what was planned for this model is known again.
+    pub(crate) token: Arc<()>,
 }
 
 impl Pool {
@@ -55,6 +65,8 @@ impl Pool {
             index_path: None,
             index,
             missing,
+            pieces: Vec::new(),
+            incomplete: None,
             max_header_bytes,
             open_seconds: 0.0,
             file_bytes: OnceLock::new(),
@@ -62,6 +74,7 @@ impl Pool {
             checked,
             descriptors,
             opened: AtomicU64::new(0),
+            token: Arc::default(),
         }
     }
 
@@ -92,10 +105,20 @@ impl Pool {
         self.missing.get(number as usize).and_then(Clone::clone).map_or(Ok(()), Err)
     }
 
-    /// What the header of its shard tells of a tensor of the index.
-    pub(crate) fn info(&self, tensor: u32) -> Result<TensorInfo> {
-        let shard = self.shard_of(tensor)?;
-        self.info_in(&*self.shard(shard)?, tensor)
+    /// The pieces of a tensor; `None` for one that lies whole in its shard.
+    pub(crate) fn pieces(&self, tensor: u32) -> Option<&Pieces> {
+        self.pieces.get(tensor as usize)?.as_ref()
+    }
+
+    /// Fails for a tensor that lies in pieces.
+    pub(crate) fn check_whole(&self, tensor: u32) -> Result<()> {
+        self.pieces(tensor).map_or(Ok(()), |pieces| {
+            Err(Error::TensorInPieces {
+                path: self.directory.clone(),
+                tensor: self.index.name(tensor).unwrap_or_default().to_owned(),
+                pieces: pieces.pieces.len(),
+            })
+        })
     }
 
     /// The shard that the index gives for a tensor.
@@ -108,7 +131,59 @@ impl Pool {
         Ok(shard)
     }
 
-    /// What the header of this shard tells of a tensor that the index places in it.
+    /// Divides the model's tensors by a plan. Touches all shards.
+    pub(crate) fn divide(&self, plan: &Plan) -> Result<Partition> {
+        let numbers: Vec<_> = (0..).zip(self.index.shards()).map(|(number, _)| number).collect();
+        let workers = most_workers(available_cores());
+        let shards =
+            each(&numbers, workers, |&number| self.check_present(number).and_then(|()| self.shard(number)))?;
+        let whole = |(tensor, name): (u32, _)| {
+            let number = self.index.shard_of(tensor).unwrap_or(u32::MAX);
+            let shard = shards.get(number as usize);
+            let absent =
+                || Error::TensorNotInShard { path: self.directory.clone(), tensor: str::to_owned(name) };
+            let shard = shard.ok_or_else(absent)?;
+            let entry = shard.header().get(name).ok_or_else(|| Error::TensorNotInShard {
+                path: shard.path.clone(),
+                tensor: name.to_owned(),
+            })?;
+            let bytes = entry.range.end - entry.range.start;
+            Ok(match self.pieces(tensor) {
+                None => plan::Tensor { name, dtype: entry.dtype, shape: entry.shape, bytes, shard: number },
+                Some(Pieces { dtype, shape, len_bytes, .. }) => {
+                    plan::Tensor { name, dtype, shape, bytes: *len_bytes, shard: number }
+                }
+            })
+        };
+        let tensors = (0..).zip(self.index.names()).map(whole).collect::<Result<Vec<_>>>()?;
+        let partition = plan
+            .divide(tensors.iter().copied())
+            .map_err(|fault| Error::plan(Some(&self.directory), fault))?;
+        Ok(partition.of_model(&self.token))
+    }
+
+    /// Whether a part is cut of its tensor in the tensor's own shape, and is known under its name.
+    pub(crate) fn is_as_it_is(&self, part: &Part, name: &str) -> Result<bool> {
+        let shape = match self.pieces(part.tensor) {
+            Some(pieces) => pieces.shape.clone(),
+            None => {
+                let shard = self.shard(self.shard_of(part.tensor)?)?;
+                self.info_in(&shard, part.tensor)?.shape
+            }
+        };
+        Ok(part.shape == shape && self.index.name(part.tensor) == Some(name))
+    }
+
+    /// The name of the shard with this number.
+    pub(crate) fn shard_name(&self, number: u32) -> Result<&ShardName> {
+        self.index.shards().get(number as usize).ok_or_else(|| Error::UnknownShard {
+            path: self.directory.clone(),
+            shard: format!("number {number}"),
+            nearest: Vec::new(),
+        })
+    }
+
+    /// What the header of this shard tells of a tensor that it has, or has a piece of.
     pub(crate) fn info_in(&self, shard: &Shard, tensor: u32) -> Result<TensorInfo> {
         let name = self.index.name(tensor).unwrap_or_default();
         let entry = shard
@@ -213,11 +288,7 @@ impl Pool {
     }
 
     fn open(&self, number: u32) -> Result<Shard> {
-        let name = self.index.shards().get(number as usize).cloned().ok_or_else(|| Error::UnknownShard {
-            path: self.directory.clone(),
-            shard: format!("number {number}"),
-            nearest: Vec::new(),
-        })?;
+        let name = self.shard_name(number)?.clone();
         let _span = tracing::debug_span!("first_touch", shard = name.as_str()).entered();
         let path = name.path_in(&self.directory);
         let before = self.checked(number);

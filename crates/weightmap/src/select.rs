@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
+use crate::assembly::Assembly;
 use crate::error::{Error, Result, UnknownName};
 use crate::glob::{Glob, search};
 use crate::intervals::Intervals;
 use crate::nearest::nearest;
+use crate::plan::{Partition, Plan};
 use crate::pool::Pool;
-use crate::shard::Shard;
+use crate::rank::Rank;
+use crate::recipe::{Recipe, Source};
 use crate::tensor_info::TensorInfo;
 
 /// How many nearest names an error tells for each unknown one.
@@ -23,12 +26,25 @@ const NEAREST: usize = 3;
 #[must_use = "a selection does nothing until it is loaded"]
 pub struct Selection {
     pub(crate) pool: Arc<Pool>,
-    pub(crate) tensors: Vec<u32>,
-    /// By tensor of the index: whether it is among `tensors`.
+    wanted: Vec<Wanted>,
+    /// By tensor of the index: whether it is among what is wanted.
     chosen: Vec<bool>,
-    /// Those of `tensors` of which only a part is wanted.
+    /// Those of the tensors of which only a part is wanted.
     slices: BTreeMap<u32, Arc<[Intervals]>>,
+    /// Whether other processes of the machine may want the same pages.
+    pub(crate) is_shared: bool,
     allow_empty: bool,
+}
+
+/// Something that is wanted.
+#[derive(Debug, Clone)]
+enum Wanted {
+    /// A tensor of the index.
+    Tensor(u32),
+    /// Something that is put together.
+    Assembled(Arc<Assembly>),
+    /// What is read of one shard for something that is put together elsewhere.
+    Source(Source),
 }
 
 impl fmt::Debug for Selection {
@@ -40,7 +56,8 @@ impl fmt::Debug for Selection {
 impl Selection {
     pub(crate) fn new(pool: Arc<Pool>) -> Self {
         let chosen = vec![false; pool.index.len()];
-        Self { pool, tensors: Vec::new(), chosen, slices: BTreeMap::new(), allow_empty: false }
+        let (wanted, slices) = (Vec::new(), BTreeMap::new());
+        Self { pool, wanted, chosen, slices, is_shared: false, allow_empty: false }
     }
 
     /// Lets patterns match nothing and the selection be loaded while it is empty; otherwise both are errors.
@@ -156,6 +173,70 @@ impl Selection {
         Ok(self)
     }
 
+    /// Adds what a plan gives to a rank: its tensors, its parts of tensors, and what it puts together of them. All shards
+    /// are opened for their headers; no data is read.
+    ///
+    /// It adds to what is selected, and of several of one name the last stays. A rank that the plan gives nothing to has an empty
+    /// selection, which can be loaded. `rank` is a number, or a [`Rank`] that also says how many ranks there are, which must then be as many as the plan has.
+    /// The ranks of a machine share the page cache, so [`ReadMode::Auto`](crate::ReadMode::Auto) does not pass it by.
+    ///
+    /// ```
+    /// # let checkpoint = weightmap_testkit::Llama::tiny().checkpoint().temp();
+    /// # let model = weightmap::ShardedModel::open(checkpoint.path())?;
+    /// use weightmap::{Plan, Rank};
+    ///
+    /// let plan = Plan::fsdp(4)?;
+    /// let loaded = model.select().plan(&plan, Rank::new(1, 4)?)?.load()?;
+    /// let norm = loaded.get("model.norm.weight").map(|tensor| tensor.shape()[0]);
+    /// assert_eq!(norm, Some(model.tensor("model.norm.weight")?.shape[0] / 4));
+    /// # Ok::<(), weightmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Plan`] with all that is wrong with the plan for this model, whatever the rank; [`Error::BadRank`] for a
+    /// rank that the plan does not have; [`Error::MissingShards`] as long as a shard is absent; those of a first touch.
+    pub fn plan(self, plan: &Plan, rank: impl Into<Rank>) -> Result<Self> {
+        let rank = rank.into();
+        if let Some(world) = rank.world() {
+            plan.check_world(world).map_err(|fault| Error::plan(Some(&self.pool.directory), fault))?;
+        }
+        let partition = self.pool.divide(plan)?;
+        self.part(&partition, rank.rank())
+    }
+
+    /// As [`plan`](Self::plan), of a model that was divided already by [`ShardedModel::divide`](crate::ShardedModel::divide).
+    ///
+    /// # Errors
+    /// [`Error::BadRank`]; [`Error::Plan`] for what was divided of another model.
+    pub fn part(mut self, partition: &Partition, rank: usize) -> Result<Self> {
+        partition
+            .check_model(&self.pool.token)
+            .map_err(|fault| Error::plan(Some(&self.pool.directory), fault))?;
+        Rank::new(rank, partition.world())?;
+        self.is_shared |= partition.world() > 1;
+        for assembly in partition.assemblies(rank) {
+            let slice = match assembly.as_slice() {
+                Some((part, slice)) if self.pool.is_as_it_is(part, &assembly.name)? => {
+                    Some((part.tensor, slice))
+                }
+                _ => None,
+            };
+            match slice {
+                Some((tensor, slice)) => {
+                    self.add(tensor);
+                    self.slices.remove(&tensor);
+                    let slice = slice.map(|dims| (tensor, dims.into_iter().map(Intervals::from).collect()));
+                    self.slices.extend(slice);
+                }
+                None => self.wanted.push(Wanted::Assembled(Arc::new(assembly))),
+            }
+        }
+        self.keep_last_of_each_name();
+        // A plan may give nothing to a rank, which is no mistake of who selects it.
+        self.allow_empty |= self.is_empty();
+        Ok(self)
+    }
+
     /// All of this selection that is not, by its name, in another one: the rest. A tensor of which the other has but a
     /// slice is taken out whole.
     ///
@@ -169,33 +250,70 @@ impl Selection {
     /// ```
     pub fn except(mut self, other: &Self) -> Self {
         let others: HashSet<&str> = other.selected().collect();
-        let Self { pool, tensors, chosen, slices, .. } = &mut self;
-        tensors.retain(|&tensor| {
-            let is_kept = pool.index.name(tensor).is_none_or(|name| !others.contains(name));
-            if !is_kept {
-                slices.remove(&tensor);
-            }
-            if let Some(chosen) = chosen.get_mut(tensor as usize) {
-                *chosen = is_kept;
+        self.retain(|name| !others.contains(name));
+        self
+    }
+
+    /// All of this selection whose names do not match a [glob](Self::glob); of what a plan puts together, by the names that
+    /// it gives.
+    ///
+    /// # Errors
+    /// [`Error::BadPattern`]; [`Error::NothingMatches`] for a glob that matches neither what is selected nor any tensor of the
+    /// model, unless [`Selection::allow_empty`] came before.
+    pub fn except_glob(mut self, pattern: &str) -> Result<Self> {
+        let glob = Glob::parse(pattern)?;
+        let before = self.len();
+        self.retain(|name| !glob.is_match(name));
+        let is_known = self.len() < before
+            || self.allow_empty
+            || self.pool.index.names().any(|name| glob.is_match(name));
+        if is_known { Ok(self) } else { Err(nothing_matches(&self.pool, pattern)) }
+    }
+
+    /// Takes out what a predicate of its name does not hold for.
+    fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        let kept: Vec<_> = self.wanted.iter().map(|wanted| is_kept(wanted.name(&self.pool))).collect();
+        self.keep(&kept);
+    }
+
+    /// Takes out what is not to be kept, by place.
+    fn keep(&mut self, kept: &[bool]) {
+        let Self { wanted, chosen, slices, .. } = self;
+        let mut kept = kept.iter();
+        wanted.retain(|wanted| {
+            let is_kept = kept.next().copied().unwrap_or(true);
+            if let (Wanted::Tensor(tensor), false) = (wanted, is_kept) {
+                slices.remove(tensor);
+                if let Some(chosen) = chosen.get_mut(*tensor as usize) {
+                    *chosen = false;
+                }
             }
             is_kept
         });
-        self
+    }
+
+    /// Of several of one name, which a plan can give, the last one stays, as it does of slices.
+    fn keep_last_of_each_name(&mut self) {
+        let mut seen = HashSet::new();
+        let last = self.wanted.iter().rev().map(|wanted| seen.insert(wanted.name(&self.pool)));
+        let mut kept: Vec<_> = last.collect();
+        kept.reverse();
+        self.keep(&kept);
     }
 
     /// How many tensors are selected.
     pub fn len(&self) -> usize {
-        self.tensors.len()
+        self.wanted.len()
     }
 
     /// Whether no tensor is selected.
     pub fn is_empty(&self) -> bool {
-        self.tensors.is_empty()
+        self.wanted.is_empty()
     }
 
     /// The names, in the order in which they were asked for.
     pub fn selected(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.tensors.iter().map(|&tensor| self.pool.index.name(tensor).unwrap_or_default())
+        self.wanted.iter().map(|wanted| wanted.name(&self.pool))
     }
 
     /// What the headers tell of the selected tensors and slices; opens the shards concerned and reads their
@@ -204,23 +322,30 @@ impl Selection {
     /// # Errors
     /// Those of a shard's first touch, [`Error::TensorNotInShard`], and [`Error::Slice`].
     pub fn infos(&self) -> Result<Vec<TensorInfo>> {
-        let info = |&tensor: &u32| {
-            let shard = self.pool.shard(self.pool.shard_of(tensor)?)?;
-            self.info_in(&shard, tensor)
-        };
-        self.tensors.iter().map(info).collect()
+        let info = |recipe: Result<Recipe>| recipe?.look_up(&self.pool).map(Arc::unwrap_or_clone);
+        self.recipes().map(info).collect()
     }
 
-    /// What the header of this shard tells of a selected tensor or of the part of it that is wanted.
-    pub(crate) fn info_in(&self, shard: &Shard, tensor: u32) -> Result<TensorInfo> {
-        let info = self.pool.info_in(shard, tensor)?;
-        let Some(intervals) = self.slices.get(&tensor) else { return Ok(info) };
-        let (name, shape) = (info.name.clone(), info.shape.clone());
-        info.sliced(intervals).map_err(|fault| Error::Slice {
-            path: shard.path.clone(),
-            tensor: name,
-            shape,
-            fault: Box::new(fault),
+    /// Adds what is read of single shards.
+    pub(crate) fn sources(mut self, sources: impl IntoIterator<Item = Source>) -> Self {
+        self.is_shared = true;
+        self.wanted.extend(sources.into_iter().map(Wanted::Source));
+        self
+    }
+
+    /// Adds something that is put together.
+    #[cfg(test)]
+    pub(crate) fn assembled(mut self, assembly: Assembly) -> Self {
+        self.wanted.push(Wanted::Assembled(Arc::new(assembly)));
+        self
+    }
+
+    /// What has to be read for each that is wanted, in order.
+    pub(crate) fn recipes(&self) -> impl Iterator<Item = Result<Recipe>> {
+        self.wanted.iter().map(|wanted| match wanted {
+            Wanted::Tensor(tensor) => Recipe::of_tensor(&self.pool, *tensor, self.slices.get(tensor)),
+            Wanted::Assembled(assembly) => Recipe::of_assembly(&self.pool, assembly),
+            Wanted::Source(source) => Ok(Recipe::of_source(source.clone())),
         })
     }
 
@@ -243,7 +368,7 @@ impl Selection {
     fn add(&mut self, tensor: u32) -> bool {
         let Some(chosen) = self.chosen.get_mut(tensor as usize) else { return false };
         if !std::mem::replace(chosen, true) {
-            self.tensors.push(tensor);
+            self.wanted.push(Wanted::Tensor(tensor));
         }
         true
     }
@@ -275,11 +400,25 @@ impl Selection {
         }
         let pool = &selection.pool;
         absent.map_or(Ok(()), |shard| pool.check_present(shard))?;
-        Err(Error::NothingMatches {
-            path: pool.directory.clone(),
-            pattern: pattern.to_owned(),
-            nearest: nearest_to_pattern(pattern, pool),
-        })
+        Err(nothing_matches(pool, pattern))
+    }
+}
+
+fn nothing_matches(pool: &Pool, pattern: &str) -> Error {
+    Error::NothingMatches {
+        path: pool.directory.clone(),
+        pattern: pattern.to_owned(),
+        nearest: nearest_to_pattern(pattern, pool),
+    }
+}
+
+impl Wanted {
+    fn name<'a>(&'a self, pool: &'a Pool) -> &'a str {
+        match self {
+            Self::Tensor(tensor) => pool.index.name(*tensor).unwrap_or_default(),
+            Self::Assembled(assembly) => &assembly.name,
+            Self::Source(source) => pool.index.name(source.tensor).unwrap_or_default(),
+        }
     }
 }
 

@@ -65,6 +65,19 @@ pub enum SliceError {
         /// The first index after it at which it can be cut; it may be the length of the dimension.
         above: u64,
     },
+    /// Elements that are narrower than a byte would be put where no byte begins.
+    #[error(
+        "its packed {dtype} elements would be put together within a byte; cut them where bytes begin, at even indices of 4-bit elements"
+    )]
+    NotWholeBytes {
+        /// The type of the elements.
+        dtype: Dtype,
+    },
+    /// A range of the flattened tensor is wanted, and the tensor lies in pieces that cut its rows.
+    #[error(
+        "it lies in pieces of parts of rows, of which no range of the flattened tensor can be made; cut it by a dimension, not flat"
+    )]
+    FlatInPieces,
     /// The width of the elements is not known.
     #[error("the width of {} elements is not known; take the tensor whole", dtype_name(dtype))]
     UnknownWidth {
@@ -104,6 +117,8 @@ impl SliceError {
             Self::Reversed { .. } => "SliceReversed",
             Self::NotRising { .. } => "SliceNotRising",
             Self::NotOnByte { .. } => "SliceNotOnByte",
+            Self::NotWholeBytes { .. } => "SliceNotWholeBytes",
+            Self::FlatInPieces => "SliceFlatInPieces",
             Self::UnknownWidth { .. } => "SliceUnknownWidth",
             Self::TooLong { .. } => "SliceTooLong",
             Self::Syntax { .. } => "SliceSyntax",
