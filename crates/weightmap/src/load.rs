@@ -1,9 +1,11 @@
 //! A selection, loaded at once.
 
 mod budget;
+mod gathering;
 mod job;
 mod long;
 mod options;
+mod outputs;
 mod part;
 mod queue;
 mod reading;
@@ -13,9 +15,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::OnceLock;
 
-pub(crate) use budget::Keeps;
+pub(crate) use budget::{Keeps, check_fits};
 pub(crate) use job::Job;
 pub use options::LoadOptions;
+pub(crate) use outputs::{Output, Outputs};
 
 use crate::error::{Error, Result};
 use crate::read::Purpose;
@@ -38,7 +41,7 @@ impl fmt::Debug for Loaded {
 }
 
 impl Loaded {
-    fn new(tensors: Vec<Tensor>, report: LoadReport) -> Self {
+    pub(crate) fn new(tensors: Vec<Tensor>, report: LoadReport) -> Self {
         let names = tensors.iter().enumerate();
         let by_name = names.map(|(place, tensor)| (tensor.name().into(), place)).collect();
         Self { tensors, by_name, report }
@@ -82,7 +85,7 @@ impl Selection {
     /// Those of [`Selection::load`], and [`Error::MemoryLimit`].
     pub fn load_with(&self, options: &LoadOptions) -> Result<Loaded> {
         let job = Job::new(self, options, Purpose::Tensors)?;
-        let slots: Vec<_> = self.tensors.iter().map(|_| OnceLock::new()).collect();
+        let slots: Vec<_> = (0..self.len()).map(|_| OnceLock::new()).collect();
         let report = job.run(Keeps::All, |item, tensor| {
             // Each place is delivered to once, so there is nothing to be refused.
             let _ = slots[item].set(tensor);
@@ -128,7 +131,8 @@ impl Selection {
     ) -> Result<LoadReport> {
         let job = Job::new(self, options, Purpose::Lent)?;
         let prepared = job.prepare()?;
-        let buffers = prepared.infos.iter().map(|info| {
+        let buffers = prepared.outputs.iter().map(|output| {
+            let info = &output.info;
             let given = buffer(info);
             if given.len() as u64 == info.len_bytes() {
                 return Ok(given);
@@ -161,3 +165,6 @@ impl Selection {
         Job::new(self, options, Purpose::Cache)?.run(Keeps::All, |_, _| ())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,8 @@
 
 mod table;
 
+pub(crate) use table::{Given, Seconds, ratio};
+
 use crate::mode::ReadMode;
 use crate::shard_name::ShardName;
 use crate::sys;
@@ -119,7 +121,7 @@ pub struct Stages {
 pub struct ShardRow {
     /// The shard.
     pub shard: ShardName,
-    /// Tensors of this load that it holds.
+    /// Tensors of this load that it holds; of those that are put together, the parts.
     pub tensors: u64,
     /// Bytes of those tensors.
     pub requested_bytes: u64,
@@ -166,6 +168,8 @@ pub struct WorkerRow {
 
 /// What a load has counted, before sums and ratios are made of it.
 pub(crate) struct Account {
+    /// Those that are handed over, whatever they are put together of.
+    pub(crate) tensors: u64,
     pub(crate) mode_asked: ReadMode,
     pub(crate) stages: Stages,
     pub(crate) shards: Vec<ShardRow>,
@@ -196,7 +200,7 @@ impl LoadReport {
             minor_faults.zip(major_faults).map(|(minor, major)| minor + major).filter(|&faults| faults > 0);
         let busy_seconds = workers.iter().map(|row| row.busy_seconds).sum::<f64>();
         Self {
-            tensors: sum(|row| row.tensors),
+            tensors: account.tensors,
             requested_bytes,
             read_bytes,
             over_read: (requested_bytes > 0).then(|| read_bytes as f64 / requested_bytes as f64),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::LoadOptions;
 use crate::error::{Error, Result};
 use crate::memory_limit::allowed_bytes;
 use crate::report::total;
@@ -30,6 +31,26 @@ const MOST_BYTES: u64 = 64 << 40;
 /// How far a stream runs ahead of its consumer if nobody says otherwise.
 const AHEAD_BYTES: u64 = 256 << 20;
 
+/// Fails if so many bytes, held at once, are more than a load with these options may hold.
+///
+/// # Errors
+/// [`Error::MemoryLimit`].
+pub(crate) fn check_fits(needed_bytes: u64, options: &LoadOptions, directory: &Path) -> Result<()> {
+    let Budget { bytes: limit_bytes, limit, .. } = Budget::new(options.memory_limit);
+    if needed_bytes <= limit_bytes {
+        return Ok(());
+    }
+    let help = "divide the model over more ranks, or raise LoadOptions::memory_limit";
+    Err(Error::MemoryLimit {
+        path: directory.to_owned(),
+        tensor: None,
+        needed_bytes,
+        limit_bytes,
+        limit,
+        help,
+    })
+}
+
 impl Budget {
     /// What was asked for, or what the process's control groups allow.
     pub(super) fn new(asked: Option<u64>) -> Self {
@@ -52,6 +73,9 @@ impl Budget {
     /// may then be begun and not yet taken. Workers take a quarter of the budget at most and leave what has to be held at
     /// once; one of them is there in any case.
     ///
+    /// `owned` are the tensors that need memory of their own, with how much they need; `copied_bytes` is what those that are
+    /// put together by a copy need besides at the same time.
+    ///
     /// # Errors
     /// [`Error::MemoryLimit`] if not even that fits: of tensors in memory of their own, all or the longest.
     pub(super) fn share<'i>(
@@ -59,18 +83,19 @@ impl Budget {
         keeps: Keeps,
         most: usize,
         worker_bytes: u64,
-        owned: &(impl Iterator<Item = &'i TensorInfo> + Clone),
+        owned: &(impl Iterator<Item = (&'i TensorInfo, u64)> + Clone),
+        copied_bytes: u64,
         directory: &Path,
     ) -> Result<(usize, u64)> {
-        let longest = || owned.clone().max_by_key(|info| info.len_bytes());
+        let longest = || owned.clone().max_by_key(|(_, bytes)| *bytes);
         let (held, tensor, help) = match keeps {
             Keeps::All => (
-                total(owned.clone().map(TensorInfo::len_bytes)),
+                total(owned.clone().map(|(info, _)| info.len_bytes())).saturating_add(copied_bytes),
                 None,
                 "take them one by one from a stream, leave them in the mapped files (ReadMode::Mapped), or raise LoadOptions::memory_limit",
             ),
             Keeps::Untaken => (
-                longest().map_or(0, TensorInfo::len_bytes),
+                longest().map_or(0, |(_, bytes)| bytes),
                 longest(),
                 "load it in slices, or raise LoadOptions::memory_limit",
             ),
@@ -79,7 +104,7 @@ impl Budget {
         if needed_bytes > self.bytes && held > 0 {
             return Err(Error::MemoryLimit {
                 path: directory.to_owned(),
-                tensor: tensor.map(|info| info.name.clone()),
+                tensor: tensor.map(|(info, _)| info.name.clone()),
                 needed_bytes,
                 limit_bytes: self.bytes,
                 limit: self.limit,
@@ -117,7 +142,9 @@ mod tests {
 
     /// Of a load by up to eight workers.
     fn share(budget: Budget, keeps: Keeps, worker_bytes: u64, lengths: &[u64]) -> Result<(usize, u64)> {
-        budget.share(keeps, 8, worker_bytes, &infos(lengths).iter(), Path::new("/model"))
+        let infos = infos(lengths);
+        let owned = infos.iter().map(|info| (info, info.len_bytes()));
+        budget.share(keeps, 8, worker_bytes, &owned, 0, Path::new("/model"))
     }
 
     /// What an error says is needed, and which tensor.

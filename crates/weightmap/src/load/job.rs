@@ -6,13 +6,16 @@ use std::time::Instant;
 
 use super::LoadOptions;
 use super::budget::{Budget, Keeps};
-use super::part::{Chosen, Part, Terms, Touched};
+use super::gathering::Gatherings;
+use super::outputs::Outputs;
+use super::part::{Chosen, Part, Terms, Touched, Wanted};
 use super::queue::{lend, run_bytes, runs};
 use super::reading::Reading;
 use crate::error::Result;
 use crate::gate::Gate;
 use crate::meter::Meter;
 use crate::read::Purpose;
+use crate::recipe::{Making, Recipe, Source};
 use crate::report::{Account, LoadReport, Stages, total};
 use crate::select::Selection;
 use crate::sys;
@@ -33,8 +36,9 @@ pub(crate) struct Job {
 /// A load whose shards have been touched: what is wanted is known, and nothing of it read.
 pub(crate) struct Prepared {
     touched: Vec<Touched>,
-    /// By place in the selection.
-    pub(crate) infos: Vec<Arc<TensorInfo>>,
+    /// By item.
+    infos: Vec<Arc<TensorInfo>>,
+    pub(crate) outputs: Outputs,
     start: Instant,
     /// Of the process before the load.
     opened_before: u64,
@@ -70,13 +74,15 @@ impl Job {
         let _entered = self.span().entered();
         let pool = &self.selection.pool;
         let (start, opened_before, device_before) = (Instant::now(), pool.opened(), sys::device_bytes());
-        let by_shard: Vec<_> = self.by_shard().into_iter().collect();
+        let recipes = self.selection.recipes().collect::<Result<Vec<_>>>()?;
+        let by_shard: Vec<_> = by_shard(&recipes).into_iter().collect();
         let workers = most_workers(self.options.workers.unwrap_or_else(available_cores));
         let touched = each(&by_shard, workers, |(number, items)| self.touch(*number, items))?;
         let infos = in_order(&touched);
+        let outputs = Outputs::new(recipes, &infos, pool)?;
         self.meter.expect(total(infos.iter().map(|info| info.len_bytes())));
         let touch_seconds = start.elapsed().as_secs_f64();
-        Ok(Prepared { touched, infos, start, opened_before, device_before, touch_seconds })
+        Ok(Prepared { touched, infos, outputs, start, opened_before, device_before, touch_seconds })
     }
 
     /// The other stages. `buffers` are the caller's memory, by place in the selection.
@@ -89,29 +95,35 @@ impl Job {
     ) -> Result<LoadReport> {
         let _entered = self.span().entered();
         let pool = &self.selection.pool;
-        let Prepared { touched, infos, start, opened_before, device_before, touch_seconds } = prepared;
+        let Prepared { touched, infos, outputs, start, opened_before, device_before, touch_seconds } =
+            prepared;
         let planning = Instant::now();
         let terms = Terms {
             mode: self.options.mode,
             purpose: self.purpose,
             keeps_all: keeps == Keeps::All,
             drops_behind: self.options.drop_behind,
+            is_shared: self.selection.is_shared,
             load_bytes: total(infos.iter().map(|info| info.len_bytes())),
             allowed_bytes: self.budget.bytes(),
         };
         let chosen: Vec<_> = touched.into_iter().map(|touched| touched.choose(&terms, pool)).collect();
         // What cannot be held is not planned either, which would take its time.
-        let (workers, ahead) = self.share(keeps, &chosen)?;
+        let (workers, ahead) = self.share(keeps, &chosen, &infos, &outputs)?;
         self.gate.limit(ahead);
-        let mut parts: Vec<_> = chosen.into_iter().map(|chosen| chosen.plan(terms.allowed_bytes)).collect();
-        let mut runs = runs(&mut parts, &infos, run_bytes(terms.load_bytes, workers));
-        lend(&mut runs, buffers.unwrap_or_default());
+        let parts = chosen.into_iter().map(|chosen| chosen.plan(&outputs, keeps, terms.allowed_bytes));
+        let mut parts: Vec<_> = parts.collect();
+        let mut runs = runs(&mut parts, &infos, &outputs, keeps, run_bytes(terms.load_bytes, workers));
+        let (by_item, by_output) = outputs.lend(buffers.unwrap_or_default(), &infos);
+        lend(&mut runs, by_item);
+        let gatherings = Gatherings::new(&outputs, by_output);
         let plan_seconds = planning.elapsed().as_secs_f64();
 
         let reading = Instant::now();
         let workers = workers.min(runs.len());
-        let stage = Reading::new((pool, &self.meter, &self.gate), &infos, runs, deliver);
-        stage.deliver_empty();
+        let stage =
+            Reading::new((pool, &self.meter, &self.gate), &infos, &outputs, runs, gatherings, deliver);
+        stage.deliver_unread(self.purpose)?;
         let worker_rows = crew(workers, |number| stage.work(number));
         parts.iter().for_each(Part::settle);
         stage.finish()?;
@@ -135,6 +147,7 @@ impl Job {
                 .zip(device_before)
                 .map(|(after, before)| after.saturating_sub(before)),
             file_bytes,
+            tensors: outputs.iter().len() as u64,
             shards_opened: pool.opened().saturating_sub(opened_before),
             copied_bytes: self.meter.copied_bytes(),
             mapped_bytes: self.meter.mapped_bytes(),
@@ -152,42 +165,57 @@ impl Job {
         tracing::debug_span!("load", tensors = self.selection.len(), mode = %self.options.mode)
     }
 
-    /// The places of the wanted tensors, by the shard that the index gives.
-    fn by_shard(&self) -> BTreeMap<u32, Vec<usize>> {
-        let mut shards = BTreeMap::<u32, Vec<usize>>::new();
-        for (item, &tensor) in self.selection.tensors.iter().enumerate() {
-            if let Some(shard) = self.selection.pool.index.shard_of(tensor) {
-                shards.entry(shard).or_default().push(item);
-            }
-        }
-        shards
-    }
-
     /// Touches a shard and finds out what is wanted of it, while its descriptor is at hand.
-    fn touch(&self, number: u32, items: &[usize]) -> Result<Touched> {
+    fn touch(&self, number: u32, items: &[(usize, &Source, bool)]) -> Result<Touched> {
         self.meter.check_not_cancelled()?;
         let (shard, is_first_touch) = self.selection.pool.touch(number)?;
         let file = self.selection.pool.file(&shard)?;
-        let info = |&item: &usize| {
-            Ok((item, Arc::new(self.selection.info_in(&shard, self.selection.tensors[item])?)))
+        let wanted = |&(item, source, is_alone): &(usize, &Source, bool)| {
+            let info = Arc::new(source.info_in(&self.selection.pool, &shard)?);
+            Ok(Wanted { item, info, is_alone })
         };
-        let tensors = items.iter().map(info).collect::<Result<Vec<_>>>()?;
-        Ok(Touched::new(shard, &file, is_first_touch, tensors))
+        let items = items.iter().map(wanted).collect::<Result<Vec<_>>>()?;
+        Ok(Touched::new(shard, &file, is_first_touch, items))
     }
 
     /// How many workers read, as many as were asked for or as the storages reward; and how far they may run ahead.
-    fn share(&self, keeps: Keeps, chosen: &[Chosen]) -> Result<(usize, u64)> {
+    fn share(
+        &self,
+        keeps: Keeps,
+        chosen: &[Chosen],
+        infos: &[Arc<TensorInfo>],
+        outputs: &Outputs,
+    ) -> Result<(usize, u64)> {
         let rewarded = || chosen.iter().map(|chosen| chosen.workers(available_cores())).max();
         let most = most_workers(self.options.workers.or_else(rewarded).unwrap_or(1));
         let worker_bytes = chosen.iter().map(Chosen::worker_bytes).max().unwrap_or(0);
-        let owned = chosen.iter().flat_map(Chosen::owned);
-        self.budget.share(keeps, most, worker_bytes, &owned, &self.selection.pool.directory)
+        let alone = chosen.iter().flat_map(Chosen::owned).map(|info| (info, info.len_bytes()));
+        let made = outputs.iter().filter(|output| self.purpose == Purpose::Tensors && !output.is_alone());
+        let owned = alone.chain(made.map(|output| (&*output.info, output.needed_bytes(infos))));
+        // Those that are put together by a copy are so one after the other, as many at once as there are workers.
+        let copied = outputs.iter().map(|output| output.copied_bytes(infos));
+        let copied = copied.filter(|&bytes| bytes > 0 && self.purpose != Purpose::Cache);
+        let copied_bytes = total(copied.clone()).min(copied.max().unwrap_or(0).saturating_mul(most as u64));
+        self.budget.share(keeps, most, worker_bytes, &owned, copied_bytes, &self.selection.pool.directory)
     }
 }
 
-/// What is known of each wanted tensor, by its place in the selection.
+/// What has to be read of each shard, with the numbers of the items, and whether each is alone.
+fn by_shard(recipes: &[Recipe]) -> BTreeMap<u32, Vec<(usize, &Source, bool)>> {
+    let mut shards = BTreeMap::<u32, Vec<_>>::new();
+    let sources = recipes.iter().flat_map(|recipe| {
+        let is_alone = matches!(recipe.making, Making::Alone);
+        recipe.sources.iter().map(move |source| (source, is_alone))
+    });
+    for (item, (source, is_alone)) in sources.enumerate() {
+        shards.entry(source.shard).or_default().push((item, source, is_alone));
+    }
+    shards
+}
+
+/// What is known of each item.
 fn in_order(touched: &[Touched]) -> Vec<Arc<TensorInfo>> {
-    let mut infos: Vec<_> = touched.iter().flat_map(|touched| &touched.tensors).collect();
-    infos.sort_unstable_by_key(|(item, _)| *item);
-    infos.into_iter().map(|(_, info)| Arc::clone(info)).collect()
+    let mut items: Vec<_> = touched.iter().flat_map(|touched| &touched.items).collect();
+    items.sort_unstable_by_key(|wanted| wanted.item);
+    items.into_iter().map(|wanted| Arc::clone(&wanted.info)).collect()
 }

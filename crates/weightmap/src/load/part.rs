@@ -1,9 +1,12 @@
 //! What a load does with one shard.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::budget::Keeps;
+use super::outputs::Outputs;
 use crate::error::Result;
 use crate::extent::{self, Item, Request, pages, union};
 use crate::meter::Tally;
@@ -23,12 +26,19 @@ const ROW_GAP_BYTES: u64 = 64 << 10;
 pub(super) struct Touched {
     pub(super) shard: Arc<Shard>,
     pub(super) is_first_touch: bool,
-    /// With their places in the selection.
-    pub(super) tensors: Vec<(usize, Arc<TensorInfo>)>,
+    pub(super) items: Vec<Wanted>,
     storage: Storage,
     /// The pages that hold what is wanted, disjoint and in order.
     spans: Vec<Range<u64>>,
     resident: Option<u64>,
+}
+
+/// An item that is wanted of a shard.
+pub(super) struct Wanted {
+    pub(super) item: usize,
+    pub(super) info: Arc<TensorInfo>,
+    /// Whether it is an output as it lies in the file, so that it can lie in a mapping.
+    pub(super) is_alone: bool,
 }
 
 /// A shard of which it is known how it will be read.
@@ -60,26 +70,23 @@ pub(super) struct Terms {
     /// Whether the load holds all of its tensors until it is done.
     pub(super) keeps_all: bool,
     pub(super) drops_behind: bool,
+    /// Whether other processes of the machine may want the same pages.
+    pub(super) is_shared: bool,
     pub(super) load_bytes: u64,
     pub(super) allowed_bytes: u64,
 }
 
 impl Touched {
-    pub(super) fn new(
-        shard: Arc<Shard>,
-        file: &File,
-        is_first_touch: bool,
-        tensors: Vec<(usize, Arc<TensorInfo>)>,
-    ) -> Self {
+    pub(super) fn new(shard: Arc<Shard>, file: &File, is_first_touch: bool, items: Vec<Wanted>) -> Self {
         let (page, file_bytes) = (sys::page_bytes(), shard.checked.identity.bytes);
-        let ranges = tensors.iter().flat_map(|(_, info)| {
+        let ranges = items.iter().flat_map(|Wanted { info, .. }| {
             // What lies between the rows of a slice is read with them more often than not.
             let spans = info.region.spans(ROW_GAP_BYTES);
             spans.map(|span| span.start.saturating_add(info.start)..span.end.saturating_add(info.start))
         });
         let spans = union(ranges.map(|range| pages(range, page, file_bytes)));
         let resident = resident(&shard, file, &spans);
-        Self { storage: Storage::of(file), shard, is_first_touch, tensors, spans, resident }
+        Self { storage: Storage::of(file), shard, is_first_touch, items, spans, resident }
     }
 
     /// Chooses how the shard is read.
@@ -94,7 +101,7 @@ impl Touched {
         };
         let way = choose(facts);
         let gathering = match terms.mode {
-            _ if self.tensors.iter().all(|(_, info)| info.region.is_contiguous()) => way,
+            _ if self.items.iter().all(Wanted::can_be_mapped) => way,
             ReadMode::Mapped => choose(Facts { asked: ReadMode::Buffered, ..facts }),
             _ => choose(Facts { can_be_mapped: false, ..facts }),
         };
@@ -118,11 +125,12 @@ impl Touched {
             load_bytes: terms.load_bytes,
             allowed_bytes: terms.allowed_bytes,
             drops_behind: terms.drops_behind,
+            is_shared: terms.is_shared,
         }
     }
 
     fn requested_bytes(&self) -> u64 {
-        total(self.tensors.iter().map(|(_, info)| info.len_bytes()))
+        total(self.items.iter().map(|wanted| wanted.info.len_bytes()))
     }
 
     fn pages(&self) -> u64 {
@@ -141,35 +149,54 @@ impl Chosen {
         self.ways().map(Way::worker_bytes).max().unwrap_or(0)
     }
 
-    /// The tensors that need memory of their own.
+    /// The outputs, each one item of this shard, that need memory of their own.
     pub(super) fn owned(&self) -> impl Iterator<Item = &TensorInfo> + Clone {
-        let infos = self.touched.tensors.iter().map(|(_, info)| &**info);
-        infos.filter(|info| {
-            let way = self.way_of(info);
+        let alone = self.touched.items.iter().filter(|wanted| wanted.is_alone);
+        let owned = alone.filter(|wanted| {
+            let way = self.way_of(wanted);
             way.purpose == Purpose::Tensors && !way.needs_no_memory()
-        })
+        });
+        owned.map(|wanted| &*wanted.info)
     }
 
-    /// Plans the requests.
-    pub(super) fn plan(self, allowed_bytes: u64) -> Part {
-        let filled = self.touched.tensors.iter().filter(|(_, info)| info.len_bytes() > 0);
-        let (whole, apart): (Vec<_>, Vec<_>) = filled.partition(|(_, info)| self.way_of(info) == self.way);
-        let plan = |tensors: &[&(usize, Arc<TensorInfo>)], way: Way| {
-            let items = tensors.iter().map(|(item, info)| Item {
+    /// Plans the requests. Those of items that are read apart have nothing of another output.
+    pub(super) fn plan(self, outputs: &Outputs, keeps: Keeps, allowed_bytes: u64) -> Part {
+        let mut groups = BTreeMap::<_, Vec<&Wanted>>::new();
+        for wanted in self.touched.items.iter().filter(|wanted| wanted.info.len_bytes() > 0) {
+            let apart = outputs.is_apart(wanted.item, keeps).then(|| outputs.vessel(wanted.item).output);
+            let is_shared = outputs.is_shared(wanted.item);
+            groups.entry((apart, is_shared, self.way_of(wanted) == self.way)).or_default().push(wanted);
+        }
+        let mut requests = Vec::new();
+        let starts: HashMap<_, _> =
+            self.touched.items.iter().map(|wanted| (wanted.item, wanted.info.range.start)).collect();
+        for ((.., is_usual), wanted) in &groups {
+            let way = if *is_usual { self.way } else { self.gathering };
+            let items = wanted.iter().map(|Wanted { item, info, .. }| Item {
                 item: *item,
                 start: info.start,
                 region: &info.region,
             });
-            let requests = extent::plan(items.collect(), &way.cost(allowed_bytes));
-            requests.into_iter().map(move |request| (way, request))
+            let planned = extent::plan(items.collect(), &way.cost(allowed_bytes));
+            requests.extend(planned.into_iter().map(|request| (way, request)));
+        }
+        // An item that has several requests has them one after the other, whatever else wants of the same range, so that
+        // who waits for memory to begin another holds none of them back.
+        let start = |request: &Request| {
+            let first = request.portions.first().and_then(|portion| starts.get(&portion.item));
+            (
+                first.copied().unwrap_or(request.range.start),
+                request.portions.first().map(|portion| portion.item),
+            )
         };
-        let mut requests: Vec<_> = plan(&whole, self.way).chain(plan(&apart, self.gathering)).collect();
-        requests.sort_by_key(|(_, request)| request.range.start);
-        let way = if whole.is_empty() && !apart.is_empty() { self.gathering } else { self.way };
+        requests.sort_by_key(|(_, request)| (start(request), request.range.start));
+        let all_gathered = !groups.is_empty() && groups.keys().all(|(.., is_usual)| !is_usual);
+        let way = if all_gathered { self.gathering } else { self.way };
+        drop(groups);
         let touched = self.touched;
         let row = ShardRow {
             shard: touched.shard.name.clone(),
-            tensors: touched.tensors.len() as u64,
+            tensors: touched.items.len() as u64,
             requested_bytes: touched.requested_bytes(),
             read_bytes: 0,
             requests: 0,
@@ -191,9 +218,15 @@ impl Chosen {
         [self.way, self.gathering].into_iter()
     }
 
-    fn way_of(&self, info: &TensorInfo) -> Way {
-        let is_gathered = self.way.mode == ReadMode::Mapped && !info.region.is_contiguous();
+    fn way_of(&self, wanted: &Wanted) -> Way {
+        let is_gathered = self.way.mode == ReadMode::Mapped && !wanted.can_be_mapped();
         if is_gathered { self.gathering } else { self.way }
+    }
+}
+
+impl Wanted {
+    fn can_be_mapped(&self) -> bool {
+        self.is_alone && self.info.region.is_contiguous()
     }
 }
 

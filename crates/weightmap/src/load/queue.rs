@@ -1,9 +1,12 @@
 //! What is to be read, in the order in which it is begun.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::vec;
 
+use super::budget::Keeps;
+use super::outputs::Outputs;
 use super::part::Part;
 use crate::extent::Request;
 use crate::meter::Tally;
@@ -42,35 +45,51 @@ impl<'a> Queue<'a> {
 
 /// The requests of all shards in runs of about `run_bytes`.
 ///
-/// A tensor whose requests are in several runs has those runs for itself. So whoever waits for memory to begin
-/// a tensor holds back no other that has been begun, and the wait ends.
-pub(super) fn runs<'a>(parts: &mut [Part], infos: &[Arc<TensorInfo>], run_bytes: u64) -> Vec<Run<'a>> {
-    let mut runs: Vec<Run<'a>> = Vec::new();
+/// An output whose requests are in several runs has those runs for itself, one after the other. So whoever waits for
+/// memory to begin an output holds back no other that has been begun, and the wait ends.
+pub(super) fn runs<'a>(
+    parts: &mut [Part],
+    infos: &[Arc<TensorInfo>],
+    outputs: &Outputs,
+    keeps: Keeps,
+    run_bytes: u64,
+) -> Vec<Run<'a>> {
+    let mut runs: Vec<(Option<usize>, Run<'a>)> = Vec::new();
     for part in parts {
-        let mut last = None;
+        let mut bytes_so_far = None;
         for (way, request) in std::mem::take(&mut part.requests) {
-            let long = long_item(&request, infos, run_bytes);
+            let owner = owner(&request, infos, outputs, keeps, run_bytes);
             let task = Task { request, lent: Vec::new() };
-            let joins = |(before, bytes): (Option<usize>, u64), run: &Run<'_>| {
-                let is_same = run.way == way && before == long;
-                is_same && (bytes < run_bytes || long.is_none() && !task.begins())
+            let joins = |bytes: u64, (before, run): &(Option<usize>, Run<'_>)| {
+                let is_same = run.way == way && *before == owner;
+                is_same && (bytes < run_bytes || owner.is_none() && !task.begins())
             };
             let bytes = length(&task.request.range);
-            match (last, runs.last_mut()) {
+            match (bytes_so_far, runs.last_mut()) {
                 (Some(so_far), Some(run)) if joins(so_far, run) => {
-                    last = Some((long, so_far.1.saturating_add(bytes)));
-                    run.tasks.push(task);
+                    bytes_so_far = Some(so_far.saturating_add(bytes));
+                    run.1.tasks.push(task);
                 }
                 _ => {
-                    last = Some((long, bytes));
+                    bytes_so_far = Some(bytes);
                     let (shard, spans) = (Arc::clone(&part.shard), Arc::clone(&part.spans));
                     let tally = Arc::clone(&part.tally);
-                    runs.push(Run { shard, way, spans, tally, tasks: vec![task] });
+                    runs.push((owner, Run { shard, way, spans, tally, tasks: vec![task] }));
                 }
             }
         }
     }
-    runs
+    let mut first = HashMap::new();
+    for (place, (owner, _)) in runs.iter().enumerate() {
+        if let Some(owner) = owner {
+            first.entry(*owner).or_insert(place);
+        }
+    }
+    let mut placed: Vec<_> = runs.into_iter().enumerate().collect();
+    placed.sort_by_key(|(place, (owner, _))| {
+        owner.and_then(|owner| first.get(&owner).copied()).unwrap_or(*place)
+    });
+    placed.into_iter().map(|(_, (_, run))| run).collect()
 }
 
 /// How long a run is: long enough for read-ahead to run, short enough for all workers to have some.
@@ -79,19 +98,27 @@ pub(super) fn run_bytes(load_bytes: u64, workers: usize) -> u64 {
     (load_bytes / (workers.max(1) as u64).saturating_mul(4)).clamp(REQUEST_BYTES, MOST_BYTES)
 }
 
-/// The tensor that a request is a part of, if it is too long for one run.
-fn long_item(request: &Request, infos: &[Arc<TensorInfo>], run_bytes: u64) -> Option<usize> {
+/// The output that a request is a part of, if that has runs for itself.
+fn owner(
+    request: &Request,
+    infos: &[Arc<TensorInfo>],
+    outputs: &Outputs,
+    keeps: Keeps,
+    run_bytes: u64,
+) -> Option<usize> {
     let item = request.portions.first()?.item;
-    infos.get(item).filter(|info| length(&info.range) > run_bytes.max(2 * REQUEST_BYTES)).map(|_| item)
+    let is_long =
+        || infos.get(item).is_some_and(|info| length(&info.range) > run_bytes.max(2 * REQUEST_BYTES));
+    (outputs.is_apart(item, keeps) || is_long()).then(|| outputs.vessel(item).output)
 }
 
-/// Hands each task the part of its tensors' memory that it fills.
-pub(super) fn lend<'a>(runs: &mut [Run<'a>], mut buffers: Vec<&'a mut [u8]>) {
+/// Hands each task the part of its items' memory that it fills.
+pub(super) fn lend<'a>(runs: &mut [Run<'a>], mut buffers: Vec<Option<&'a mut [u8]>>) {
     for task in runs.iter_mut().flat_map(|run| &mut run.tasks) {
         for portion in &task.request.portions {
-            let Some(buffer) = buffers.get_mut(portion.item) else { continue };
+            let Some(buffer) = buffers.get_mut(portion.item).and_then(Option::as_mut) else { continue };
             let bytes = usize::try_from(length(&portion.dest)).unwrap_or(usize::MAX).min(buffer.len());
-            // The portions of a tensor come in the order of its bytes.
+            // The portions of an item come in the order of its bytes.
             let (now, later) = std::mem::take(buffer).split_at_mut(bytes);
             *buffer = later;
             task.lent.push(now);

@@ -4,13 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel};
 use std::sync::{Arc, OnceLock};
 
+use super::gathering::Gatherings;
 use super::long::Longs;
+use super::outputs::Outputs;
 use super::queue::{Queue, Run, Task};
 use super::room::{Room, Whole};
 use crate::error::{Error, Result};
 use crate::extent::{Portion, Request};
 use crate::gate::Gate;
-use crate::memory::Memory;
+use crate::memory::{Memory, Piece};
 use crate::meter::Meter;
 use crate::pool::Pool;
 use crate::read::{Fill, Purpose, Reader, Way, Worker};
@@ -25,12 +27,15 @@ pub(super) struct Reading<'a, D> {
     pub(super) pool: &'a Arc<Pool>,
     pub(super) meter: &'a Meter,
     pub(super) gate: &'a Gate,
+    /// By item.
     infos: &'a [Arc<TensorInfo>],
+    outputs: &'a Outputs,
     queue: Queue<'a>,
     longs: Longs,
-    /// By place in the selection, the bytes that are still to be read.
+    gatherings: Gatherings<'a>,
+    /// By vessel, the bytes that are still to be read.
     left: Vec<AtomicU64>,
-    /// Takes each tensor, with its place.
+    /// Takes each output, with its place.
     deliver: D,
     failure: OnceLock<Error>,
 }
@@ -39,16 +44,21 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
     pub(super) fn new(
         (pool, meter, gate): (&'a Arc<Pool>, &'a Meter, &'a Gate),
         infos: &'a [Arc<TensorInfo>],
+        outputs: &'a Outputs,
         runs: Vec<Run<'a>>,
+        gatherings: Gatherings<'a>,
         deliver: D,
     ) -> Self {
         let owned = runs.iter().filter(|run| !run.way.needs_no_memory()).flat_map(|run| &run.tasks);
         let owned = owned.filter(|task| task.lent.is_empty());
         let portions = owned.flat_map(|task| &task.request.portions);
-        let longs = Longs::new(portions.map(|portion| (portion, infos[portion.item].len_bytes())));
-        let left = infos.iter().map(|info| AtomicU64::new(info.len_bytes())).collect();
-        let failure = OnceLock::new();
-        Self { pool, meter, gate, infos, queue: Queue::new(runs), longs, left, deliver, failure }
+        let longs = Longs::new(
+            portions
+                .map(|portion| (portion, outputs.place(portion.item), outputs.vessel(portion.item).bytes)),
+        );
+        let left = outputs.vessels().iter().map(|vessel| AtomicU64::new(vessel.read_bytes)).collect();
+        let (queue, failure) = (Queue::new(runs), OnceLock::new());
+        Self { pool, meter, gate, infos, outputs, queue, longs, gatherings, left, deliver, failure }
     }
 
     /// What one worker does, until there is nothing left or somebody has failed.
@@ -85,11 +95,22 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
         }
     }
 
-    /// Tensors without elements have no bytes to read.
-    pub(super) fn deliver_empty(&self) {
-        for (item, info) in self.infos.iter().enumerate().filter(|(_, info)| info.len_bytes() == 0) {
-            self.done(item, Tensor::owned(Arc::clone(info), Arc::default(), 0..0));
+    /// Outputs of which no byte is in a file: they have no element, or are all padding.
+    pub(super) fn deliver_unread(&self, purpose: Purpose) -> Result<()> {
+        for (vessel, there) in
+            self.outputs.vessels().iter().enumerate().filter(|(_, vessel)| vessel.read_bytes == 0)
+        {
+            let is_copied = || self.outputs.owner(vessel).2.gathers().is_some();
+            if purpose == Purpose::Tensors || purpose == Purpose::Lent && is_copied() {
+                self.enter_for(vessel)?;
+                self.complete(
+                    vessel,
+                    Arc::new(self.memory(there.bytes, vessel, || Memory::zeroed(there.bytes))?),
+                    0,
+                )?;
+            }
         }
+        Ok(())
     }
 
     fn cancel(&self) {
@@ -157,21 +178,45 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
             self.enter(begun.map(|portion| self.infos[portion.item].len_bytes()).sum())?;
             return Ok(Room::Mapped);
         }
-        if let [portion] = request.portions.as_slice() {
-            let bytes = self.infos[portion.item].len_bytes();
-            let provide = || {
-                self.enter(bytes)?;
-                self.memory(bytes, portion, || Memory::zeroed(bytes))
-            };
-            if let Some(piece) = self.longs.piece(portion, provide) {
-                return piece.map(Room::Piece);
-            }
-        }
-        let bytes = request.portions.iter().map(|portion| portion.dest.end - portion.dest.start).sum();
-        self.enter(bytes)?;
+        let pieces = request.portions.iter().map_while(|portion| self.piece(portion));
+        let pieces = pieces.collect::<Result<Vec<_>>>()?;
         match request.portions.first() {
-            Some(first) => self.memory(bytes, first, || Whole::new(&request.portions)).map(Room::Whole),
+            // All or none of them are: those that share vessels are planned apart, and a part of one is alone.
+            Some(_) if pieces.len() == request.portions.len() => Ok(Room::Pieces(pieces)),
+            Some(first) => {
+                let place = self.outputs.place(first.item);
+                if self.outputs.output(first.item).gathers().is_some() {
+                    self.enter_for(place.vessel)?;
+                } else {
+                    self.enter(bytes_of(request))?;
+                }
+                self.memory(bytes_of(request), place.vessel, || Whole::new(&request.portions))
+                    .map(Room::Whole)
+            }
             None => Ok(Room::Mapped),
+        }
+    }
+
+    /// The memory of a portion of a vessel that several requests fill.
+    fn piece(&self, portion: &Portion) -> Option<Result<Piece>> {
+        let place = self.outputs.place(portion.item);
+        let bytes = self.outputs.vessel(portion.item).bytes;
+        self.longs.piece(portion, place, || {
+            self.enter_for(place.vessel)?;
+            self.memory(bytes, place.vessel, || Memory::zeroed(bytes))
+        })
+    }
+
+    /// Waits until there is memory for the output of a vessel that is begun.
+    fn enter_for(&self, vessel: usize) -> Result<()> {
+        let (_, number, output) = self.outputs.owner(vessel);
+        match self.gatherings.of(number) {
+            // What is copied needs its memory twice, and all of it before the end: the first asks for all.
+            Some(gathering) => {
+                let ask = || self.gate.enter(output.needed_bytes(self.infos));
+                if gathering.enter(ask) { Ok(()) } else { Err(Error::Cancelled) }
+            }
+            None => self.enter(self.outputs.vessels()[vessel].bytes),
         }
     }
 
@@ -179,72 +224,119 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
         if self.gate.enter(bytes) { Ok(()) } else { Err(Error::Cancelled) }
     }
 
+    /// Memory for a vessel.
     fn memory<T>(
         &self,
         bytes: u64,
-        portion: &Portion,
+        vessel: usize,
         allocate: impl FnOnce() -> std::io::Result<T>,
     ) -> Result<T> {
         let memory = allocate().map_err(|error| {
-            let path = self.pool.directory.join(self.infos[portion.item].shard.as_str());
-            Error::io(
-                &path,
-                format!("allocate {bytes} bytes for those at offset {}", portion.source.start),
-                error,
-            )
+            let info = &self.outputs.owner(vessel).2.info;
+            let path = self.pool.directory.join(info.shard.as_str());
+            Error::io(&path, format!("allocate {bytes} bytes"), error).about(&info.name)
         })?;
         self.meter.hold(bytes);
         Ok(memory)
     }
 
-    /// Hands over the tensors that a request has completed.
+    /// Hands over the outputs that a request has completed.
     fn hand_over(&self, request: &Request, room: Room<'_>, shard: &Arc<Shard>, way: Way) -> Result<()> {
-        // Counted as they are asked for: a piece has to be dropped before its tensor is said to be done.
-        let completed = request.portions.iter().filter(|portion| self.completes(portion));
-        let completed = completed.map(|portion| portion.item);
+        // Counted as they are asked for: pieces have to be dropped before their vessel is said to be full.
+        let completed = request.portions.iter().filter_map(|portion| self.completes(portion));
         match room {
             // The caller's memory, or the page cache: there is nothing to hand over.
-            _ if way.purpose != Purpose::Tensors => {
-                completed.for_each(|item| self.meter.done(self.infos[item].len_bytes()));
-            }
+            Room::Lent(_) => completed.for_each(|vessel| self.count(vessel)),
+            Room::Mapped if way.purpose == Purpose::Cache => completed.for_each(|vessel| self.count(vessel)),
             Room::Mapped => {
                 let behind = way.drops_behind.then_some(self.pool);
-                for item in completed {
-                    self.meter.mapped(self.infos[item].len_bytes());
-                    self.done(item, Tensor::mapped(self.info(item), shard, behind)?);
+                for vessel in completed {
+                    let (_, number, output) = self.outputs.owner(vessel);
+                    self.meter.mapped(output.info.len_bytes());
+                    self.done(number, vessel, Tensor::mapped(Arc::clone(&output.info), shard, behind)?);
                 }
             }
-            Room::Piece(piece) => {
-                drop(piece);
-                for item in completed {
-                    let bytes = length(self.infos[item].len_bytes());
-                    let memory = self.longs.join(item).ok_or(Error::Cancelled)?;
-                    self.done(item, Tensor::owned(self.info(item), Arc::new(memory), 0..bytes));
+            Room::Pieces(pieces) => {
+                drop(pieces);
+                for vessel in completed {
+                    let memory = self.longs.join(vessel).ok_or(Error::Cancelled)?;
+                    self.complete(vessel, Arc::new(memory), 0)?;
                 }
             }
             Room::Whole(whole) => {
-                for (item, (memory, place)) in completed.zip(whole.into_places()) {
-                    self.done(item, Tensor::owned(self.info(item), memory, place));
+                for (vessel, (memory, place)) in completed.zip(whole.into_places()) {
+                    self.complete(vessel, memory, place.start)?;
                 }
             }
-            Room::Lent(_) => {}
         }
         Ok(())
     }
 
-    /// Counts a portion as read; tells whether it was the last of its tensor.
-    fn completes(&self, portion: &Portion) -> bool {
+    /// Counts a portion as read; tells which vessel it was the last one of.
+    fn completes(&self, portion: &Portion) -> Option<usize> {
         let bytes = portion.dest.end - portion.dest.start;
-        self.left.get(portion.item).is_some_and(|left| left.fetch_sub(bytes, AcqRel) == bytes)
+        let vessel = self.outputs.place(portion.item).vessel;
+        let left = self.left.get(vessel)?;
+        (left.fetch_sub(bytes, AcqRel) == bytes).then_some(vessel)
     }
 
-    fn done(&self, item: usize, tensor: Tensor) {
-        self.meter.done(tensor.info().len_bytes());
-        (self.deliver)(item, tensor);
+    /// A vessel is full: its memory begins at `start`.
+    fn complete(&self, vessel: usize, memory: Arc<Memory>, start: usize) -> Result<()> {
+        let (item, number, output) = self.outputs.owner(vessel);
+        let range = start..start.saturating_add(length(self.outputs.vessels()[vessel].bytes));
+        match self.gatherings.of(number) {
+            None => self.done(number, vessel, Tensor::owned(Arc::clone(&output.info), memory, range)),
+            Some(gathering) => {
+                self.count(vessel);
+                gathering.add(item, (memory, range));
+                if gathering.is_last() {
+                    self.gather(number)?;
+                }
+            }
+        }
+        Ok(())
     }
 
-    fn info(&self, item: usize) -> Arc<TensorInfo> {
-        Arc::clone(&self.infos[item])
+    /// Copies the items of an output, which are all there, to their places, and hands it over.
+    fn gather(&self, number: usize) -> Result<()> {
+        let Some((gathering, output)) = self.gatherings.of(number).zip(self.outputs.get(number)) else {
+            return Ok(());
+        };
+        let copy = |target: &mut [u8]| {
+            for (gather, (memory, range)) in output.gathers().unwrap_or_default().iter().zip(gathering.take())
+            {
+                let local = memory.as_slice().get(range).unwrap_or_default();
+                self.meter.copied(gather.copy(local, target));
+            }
+        };
+        if let Some(lent) = gathering.take_lent() {
+            lent.fill(0);
+            copy(lent);
+        } else {
+            let bytes = output.info.len_bytes();
+            let mut memory = Memory::zeroed(bytes).map_err(|error| {
+                let path = self.pool.directory.join(output.info.shard.as_str());
+                Error::io(&path, format!("allocate {bytes} bytes"), error).about(&output.info.name)
+            })?;
+            self.meter.hold(bytes);
+            copy(memory.as_mut_slice());
+            let tensor = Tensor::owned(Arc::clone(&output.info), Arc::new(memory), 0..length(bytes));
+            (self.deliver)(number, tensor);
+        }
+        let copied = output.copied_bytes(self.infos);
+        self.meter.let_go(copied);
+        self.gate.leave(copied);
+        Ok(())
+    }
+
+    fn done(&self, number: usize, vessel: usize, tensor: Tensor) {
+        self.count(vessel);
+        (self.deliver)(number, tensor);
+    }
+
+    /// Tells that a vessel is full.
+    fn count(&self, vessel: usize) {
+        self.meter.done(self.outputs.vessels()[vessel].read_bytes);
     }
 
     /// The error, said to be about the tensor of a portion.
@@ -254,6 +346,10 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
             None => error,
         }
     }
+}
+
+fn bytes_of(request: &Request) -> u64 {
+    request.portions.iter().map(|portion| portion.dest.end - portion.dest.start).sum()
 }
 
 fn length(bytes: u64) -> usize {

@@ -13,8 +13,8 @@ pub(super) enum Room<'a> {
     Mapped,
     /// The caller's memory, by portion.
     Lent(Vec<&'a mut [u8]>),
-    /// A piece of the memory of a tensor that several requests fill.
-    Piece(Piece),
+    /// Pieces of the memory of vessels that several requests fill, by portion.
+    Pieces(Vec<Piece>),
     /// Whole tensors.
     Whole(Whole),
 }
@@ -79,7 +79,7 @@ impl Room<'_> {
         match self {
             Self::Mapped => Vec::new(),
             Self::Lent(targets) => targets.iter_mut().map(|target| &mut **target).collect(),
-            Self::Piece(piece) => vec![piece.as_mut_slice()],
+            Self::Pieces(pieces) => pieces.iter_mut().map(Piece::as_mut_slice).collect(),
             Self::Whole(whole) => whole.targets(),
         }
     }

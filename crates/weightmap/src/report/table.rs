@@ -180,7 +180,7 @@ fn bytes(count: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{}", Bytes(count))
 }
 
-fn ratio(ratio: f64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(crate) fn ratio(ratio: f64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{ratio:.3}")
 }
 
@@ -190,7 +190,7 @@ fn to_u64(value: f64) -> u64 {
 }
 
 /// A figure, or a dash where it could not be had.
-struct Given<T, F>(Option<T>, F);
+pub(crate) struct Given<T, F>(pub(crate) Option<T>, pub(crate) F);
 
 impl<T: Copy, F: Fn(T, &mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Given<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -202,7 +202,7 @@ impl<T: Copy, F: Fn(T, &mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for
 }
 
 /// A time as people read it: `12.3 ms`.
-struct Seconds(f64);
+pub(crate) struct Seconds(pub(crate) f64);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -262,6 +262,7 @@ mod tests {
     fn faulted(mode: ReadMode, minor: u64) -> LoadReport {
         let worker = WorkerRow { minor_faults: Some(minor), major_faults: Some(0), ..worker(1, 0.001) };
         let mut report = LoadReport::new(super::super::Account {
+            tensors: 0,
             mode_asked: mode,
             stages: Stages::default(),
             shards: Vec::new(),

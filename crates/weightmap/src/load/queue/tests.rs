@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use weightmap_testkit::{Checkpoint, ShardBuilder};
 
-use super::super::part::{Terms, Touched};
+use super::super::part::{Terms, Touched, Wanted};
 use super::*;
 use crate::mode::ReadMode;
 use crate::model::ShardedModel;
@@ -22,22 +22,25 @@ fn planned(lengths: &[u64], run_bytes: u64) -> Vec<Vec<Portions>> {
     let (shard, is_first_touch) = model.pool().touch(0).unwrap();
     let file = model.pool().file(&shard).unwrap();
     let infos: Vec<_> = model.select().all().infos().unwrap().into_iter().map(Arc::new).collect();
-    let touched =
-        Touched::new(shard, &file, is_first_touch, infos.iter().map(Arc::clone).enumerate().collect());
+    let recipes = model.select().all().recipes().collect::<Result<_, _>>().unwrap();
+    let outputs = Outputs::new(recipes, &infos, model.pool()).unwrap();
+    let wanted = |(item, info)| Wanted { item, info: Arc::clone(info), is_alone: true };
+    let touched = Touched::new(shard, &file, is_first_touch, infos.iter().enumerate().map(wanted).collect());
     let terms = Terms {
         mode: ReadMode::Buffered,
         purpose: Purpose::Tensors,
         keeps_all: true,
         drops_behind: false,
+        is_shared: false,
         load_bytes: lengths.iter().sum(),
         allowed_bytes: u64::MAX,
     };
-    let mut part = [touched.choose(&terms, model.pool()).plan(terms.allowed_bytes)];
+    let mut part = [touched.choose(&terms, model.pool()).plan(&outputs, Keeps::All, terms.allowed_bytes)];
     let portions = |task: Task<'_>| {
         let portions = task.request.portions.into_iter();
         portions.map(|portion| (portion.item, portion.dest)).collect::<Vec<_>>()
     };
-    let runs = runs(&mut part, &infos, run_bytes).into_iter();
+    let runs = runs(&mut part, &infos, &outputs, Keeps::All, run_bytes).into_iter();
     runs.map(|run| run.tasks.into_iter().map(portions).collect()).collect()
 }
 
