@@ -5,11 +5,14 @@
 //! tells its cause too, so no error has a `source`: those who print the chain of sources would print the
 //! cause twice. It is a field.
 
+mod about;
 mod bytes;
 mod header;
 mod index;
 mod missing;
 mod phrase;
+mod pieces;
+mod plan;
 mod quote;
 mod slice;
 mod unknown;
@@ -21,6 +24,8 @@ use std::sync::Arc;
 pub use header::HeaderError;
 pub use index::{IndexError, IndexFault, ShardNameError};
 pub use missing::MissingShard;
+pub use pieces::{PieceFault, PiecesError};
+pub use plan::{PlanError, PlanFault};
 pub use slice::SliceError;
 pub use unknown::UnknownName;
 
@@ -29,7 +34,7 @@ pub(crate) use quote::{count, list, quote, quote_all, shown};
 
 use crate::dtype::Dtype;
 use missing::missing_shards;
-use phrase::{numbers, of_tensor, of_variant, of_which, other_variants};
+use phrase::{numbers, of_path, of_tensor, of_variable, of_variant, of_which, other_variants};
 use quote::dtype_name;
 use unknown::{did_you_mean, unknown_names};
 
@@ -132,13 +137,15 @@ pub enum Error {
     /// The directory has some of the shards of a model, and no index.
     #[error(
         "{}: {} belongs to shards that have no index and are not all here; {}; is the download complete?",
-        shown(path), quote(example), numbers(missing, *missing_count, stray)
+        shown(path), quote(example), numbers(what, missing, *missing_count, stray)
     )]
     IncompleteFamily {
         /// The directory.
         path: PathBuf,
         /// The name of the first shard that is here.
         example: String,
+        /// What the numbers are of, in the plural: `numbers`, or `ranks` in a distributed checkpoint.
+        what: &'static str,
         /// The first numbers that no shard has.
         missing: Vec<u64>,
         /// How many numbers no shard has.
@@ -146,18 +153,16 @@ pub enum Error {
         /// Numbers of shards that are here and are beyond what the names say there is.
         stray: Vec<u64>,
     },
-    /// The directory was written by PyTorch Distributed Checkpoint, each rank its part of each tensor.
+    /// The pieces in the files of a PyTorch Distributed Checkpoint do not make whole tensors.
     #[error(
-        "{}: per-rank files of PyTorch Distributed Checkpoint (DCP), as {}, hold slices of tensors, not whole ones; \
-         consolidate them with `torch.distributed.checkpoint` first",
-        shown(path),
-        quote(example)
+        "{}: the pieces of this distributed checkpoint (DCP) make no whole tensors: {fault}",
+        shown(path)
     )]
-    DistributedCheckpoint {
+    Pieces {
         /// The directory.
         path: PathBuf,
-        /// The name of the first of the files.
-        example: String,
+        /// All that is wrong with them.
+        fault: Box<PiecesError>,
     },
     /// There is no safetensors model in the directory.
     #[error("{}: no safetensors model here: {found}", shown(path))]
@@ -205,6 +210,20 @@ pub enum Error {
         path: PathBuf,
         /// The tensor.
         tensor: String,
+    },
+    /// A tensor lies in pieces in several shards, and is wanted as it lies in one.
+    #[error(
+        "{}: tensor {} lies in {pieces} pieces in as many files, so that there is no view of it; load it",
+        shown(path),
+        quote(tensor)
+    )]
+    TensorInPieces {
+        /// The model's directory.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// How many pieces, none of them empty.
+        pieces: usize,
     },
     /// Names that the index does not list.
     #[error("{}: no tensor {}", shown(path), unknown_names(unknown))]
@@ -304,6 +323,28 @@ pub enum Error {
         /// What is wrong with the slice.
         fault: Box<SliceError>,
     },
+    /// A plan cannot be read, or cannot be carried out on a model.
+    #[error("{}{fault}", of_path(path.as_deref()))]
+    Plan {
+        /// The model's directory, or the file of the plan; `None` for a plan by itself.
+        path: Option<PathBuf>,
+        /// All that is wrong with it.
+        fault: Box<PlanError>,
+    },
+    /// What is said of which process of a job this is contradicts itself.
+    #[error("{by}: {}: expected {expected}; {help}", of_variable(variable, found.as_deref()))]
+    BadRank {
+        /// Who says it: a launcher or the caller.
+        by: &'static str,
+        /// The environment variable, or the argument.
+        variable: &'static str,
+        /// Its value; `None` for a variable that is not set.
+        found: Option<String>,
+        /// What it should be, and why.
+        expected: String,
+        /// What can be done.
+        help: &'static str,
+    },
     /// A load needs more memory at once than it may use.
     #[error(
         "{}: {}{needed_bytes} bytes of memory ({}) are needed at once and {limit_bytes} ({}) are allowed {limit}; {help}",
@@ -402,133 +443,28 @@ pub enum Error {
         /// What the system says.
         reason: String,
     },
+    /// The launcher's engine, by which the ranks of a node share what they read, has failed.
+    #[error("cannot {action} to the ranks of this node: {error}; does the launcher say more?")]
+    Collective {
+        /// What was being done, as a verb.
+        action: &'static str,
+        /// What the engine says.
+        error: Arc<io::Error>,
+    },
+    /// Another rank of the node, with which a model was being loaded together, has failed.
+    #[error("rank {rank} of this node failed, and nothing can be loaded together without it: {message}")]
+    Peer {
+        /// The rank.
+        rank: usize,
+        /// What it says.
+        message: String,
+    },
     /// The load was given up before it was done.
     #[error("the load was cancelled")]
     Cancelled,
 }
 
 impl Error {
-    /// The file or directory that the error is about, where it is about one.
-    ///
-    /// Of errors about a tensor that is in hand ([`DtypeMismatch`](Self::DtypeMismatch),
-    /// [`Misaligned`](Self::Misaligned), [`NotBool`](Self::NotBool), [`BigEndian`](Self::BigEndian),
-    /// [`TargetLength`](Self::TargetLength)) it is the shard as the index names it, without the model's directory.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Io { path, .. }
-            | Self::NotRegularFile { path, .. }
-            | Self::Header { path, .. }
-            | Self::Index { path, .. }
-            | Self::MissingShards { path, .. }
-            | Self::Ambiguous { path, .. }
-            | Self::NoSuchVariant { path, .. }
-            | Self::BadVariant { path, .. }
-            | Self::IncompleteFamily { path, .. }
-            | Self::DistributedCheckpoint { path, .. }
-            | Self::NoModel { path, .. }
-            | Self::NoSuchRevision { path, .. }
-            | Self::ShardChanged { path, .. }
-            | Self::TensorNotInShard { path, .. }
-            | Self::UnknownTensors { path, .. }
-            | Self::UnknownShard { path, .. }
-            | Self::NothingMatches { path, .. }
-            | Self::EmptySelection { path }
-            | Self::StillCached { path, .. }
-            | Self::Slice { path, .. }
-            | Self::MemoryLimit { path, .. }
-            | Self::TargetLength { path, .. }
-            | Self::DtypeMismatch { path, .. }
-            | Self::Misaligned { path, .. }
-            | Self::NotBool { path, .. }
-            | Self::BigEndian { path, .. } => Some(path),
-            Self::BadPattern { .. }
-            | Self::BadRegex { .. }
-            | Self::UnknownReadMode { .. }
-            | Self::Threads { .. }
-            | Self::Cancelled => None,
-        }
-    }
-
-    /// The tensor that the error is about, where it is about one.
-    pub fn tensor(&self) -> Option<&str> {
-        match self {
-            Self::Header { fault, .. } => fault.tensor(),
-            Self::Index { fault, .. } => fault.tensor(),
-            Self::Io { tensor, .. } | Self::MemoryLimit { tensor, .. } => tensor.as_deref(),
-            Self::TensorNotInShard { tensor, .. }
-            | Self::DtypeMismatch { tensor, .. }
-            | Self::Misaligned { tensor, .. }
-            | Self::NotBool { tensor, .. }
-            | Self::BigEndian { tensor, .. }
-            | Self::Slice { tensor, .. }
-            | Self::TargetLength { tensor, .. } => Some(tensor),
-            Self::UnknownTensors { unknown, .. } => match unknown.as_slice() {
-                [one] => Some(&one.name),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// The kind of error for machines: a stable name in CamelCase, explained in `docs/errors.md`. For a fault
-    /// of a header or an index it is the kind of that fault.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Io { .. } => "Io",
-            Self::NotRegularFile { .. } => "NotRegularFile",
-            Self::Header { fault, .. } => fault.kind(),
-            Self::Index { fault, .. } => fault.kind(),
-            Self::MissingShards { .. } => "MissingShards",
-            Self::Ambiguous { .. } => "Ambiguous",
-            Self::NoSuchVariant { .. } => "NoSuchVariant",
-            Self::BadVariant { .. } => "BadVariant",
-            Self::IncompleteFamily { .. } => "IncompleteFamily",
-            Self::DistributedCheckpoint { .. } => "DistributedCheckpoint",
-            Self::NoModel { .. } => "NoModel",
-            Self::NoSuchRevision { .. } => "NoSuchRevision",
-            Self::ShardChanged { .. } => "ShardChanged",
-            Self::TensorNotInShard { .. } => "TensorNotInShard",
-            Self::UnknownTensors { .. } => "UnknownTensors",
-            Self::UnknownShard { .. } => "UnknownShard",
-            Self::DtypeMismatch { .. } => "DtypeMismatch",
-            Self::Misaligned { .. } => "Misaligned",
-            Self::NotBool { .. } => "NotBool",
-            Self::BigEndian { .. } => "BigEndian",
-            Self::BadPattern { .. } => "BadPattern",
-            Self::BadRegex { .. } => "BadRegex",
-            Self::NothingMatches { .. } => "NothingMatches",
-            Self::EmptySelection { .. } => "EmptySelection",
-            Self::Slice { fault, .. } => fault.kind(),
-            Self::MemoryLimit { .. } => "MemoryLimit",
-            Self::TargetLength { .. } => "TargetLength",
-            Self::StillCached { .. } => "StillCached",
-            Self::UnknownReadMode { .. } => "UnknownReadMode",
-            Self::Threads { .. } => "Threads",
-            Self::Cancelled => "Cancelled",
-        }
-    }
-
-    /// The same faults, each by itself: those of an index and missing shards come many in one error.
-    #[must_use]
-    pub fn into_each(self) -> Vec<Self> {
-        match self {
-            Self::Index { path, fault } => {
-                let alone = |fault| Self::Index { path: path.clone(), fault: Box::new(fault) };
-                fault.into_each().into_iter().map(alone).collect()
-            }
-            Self::MissingShards { path, missing, shards, hint } => {
-                let alone = |missing| Self::MissingShards {
-                    path: path.clone(),
-                    missing: vec![missing],
-                    shards,
-                    hint: hint.clone(),
-                };
-                missing.into_iter().map(alone).collect()
-            }
-            error => vec![error],
-        }
-    }
-
     /// Whether it says something of the process and nothing of the file: it lacks permission, memory or
     /// descriptors.
     pub(crate) fn is_of_the_process(&self) -> bool {
@@ -546,6 +482,10 @@ impl Error {
         return false;
     }
 
+    pub(crate) fn plan(path: Option<&Path>, fault: PlanError) -> Self {
+        Self::Plan { path: path.map(Path::to_owned), fault: Box::new(fault) }
+    }
+
     pub(crate) fn io(path: &Path, action: impl Into<String>, error: io::Error) -> Self {
         Self::Io { path: path.to_owned(), tensor: None, action: action.into(), error: Arc::new(error) }
     }
@@ -556,6 +496,12 @@ impl Error {
             tensor.get_or_insert_with(|| name.to_owned());
         }
         self
+    }
+}
+
+impl From<PlanError> for Error {
+    fn from(fault: PlanError) -> Self {
+        Self::plan(None, fault)
     }
 }
 

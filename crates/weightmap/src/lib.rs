@@ -40,6 +40,15 @@
 //!   ([`slice`](Selection::slice), which takes [`Intervals`]), less what another one has ([`except`](Selection::except)). It is loaded at once ([`load`](Selection::load)), as a
 //!   [`TensorStream`] ([`stream`](Selection::stream)), or into memory of the caller's
 //!   ([`load_into`](Selection::load_into)); or only brought into the page cache ([`prefetch`](Selection::prefetch)).
+//! - [`Rank`] is which process of a job this is, given or from the environment that its launcher has set
+//!   ([`from_env`](Rank::from_env)); nothing else in the library reads the environment.
+//! - [`Plan`] says what each rank has: written as JSON or in Rust (see [`plan`]), ready for a family of models
+//!   ([`for_model`](Plan::for_model)), or for any model ([`fsdp`](Plan::fsdp)). [`Selection::plan`] is the part of one rank;
+//!   [`ShardedModel::divide`] gives the [`Partition`], what all of them have, and
+//!   [`forecast`](ShardedModel::forecast) a [`Forecast`] of what loading each part costs, both without reading data.
+//! - The ranks of one machine read together what several of them need: into its page cache, without a word between them
+//!   ([`prefetch_together`](ShardedModel::prefetch_together)), or into memory of their own, by a [`Collective`] that sends what one has
+//!   read to the others ([`load_together`](ShardedModel::load_together)).
 //! - [`LoadOptions`] say how: by which [`ReadMode`], how many workers, within how much memory.
 //! - [`Tensor`] and [`TensorView`] give bytes, and typed slices that are checked for dtype and alignment.
 //! - [`LoadReport`] is the account of a load.
@@ -62,12 +71,17 @@ mod nearest;
 mod intervals;
 mod region;
 mod extent;
+mod assembly;
+pub mod plan;
+pub mod collective;
+mod rank;
 
 mod file;
 mod header;
 mod options;
 mod shard_name;
 mod index;
+mod pieces;
 mod layout;
 
 mod sys;
@@ -84,6 +98,7 @@ mod tensor_info;
 mod element;
 mod pool;
 mod tensor;
+mod recipe;
 mod select;
 
 mod mode;
@@ -93,31 +108,43 @@ mod meter;
 mod read;
 mod load;
 mod stream;
+mod node;
+mod forecast;
 
 mod model;
 mod check;
 
 pub use check::{Check, check};
+pub use collective::Collective;
 pub use dtype::Dtype;
 pub use element::Element;
 pub use error::{
-    Error, HeaderError, IndexError, IndexFault, MissingShard, Result, ShardNameError, SliceError, UnknownName,
+    Error, HeaderError, IndexError, IndexFault, MissingShard, PieceFault, PiecesError, PlanError, PlanFault,
+    Result, ShardNameError, SliceError, UnknownName,
 };
+pub use forecast::Forecast;
 pub use header::{Header, HeaderEntry};
 pub use index::Index;
 pub use intervals::Intervals;
 pub use load::{LoadOptions, Loaded};
 pub use mode::ReadMode;
 pub use model::ShardedModel;
+pub use node::{NodeReport, NodeShare, Together};
 pub use options::OpenOptions;
+pub use plan::{Parallel, Partition, Plan, PlannedPart, PlannedTensor, RankTotal};
+pub use rank::Rank;
 pub use report::{LoadReport, ShardRow, Stages, WorkerRow};
 pub use select::Selection;
 pub use shard_name::ShardName;
 pub use stream::TensorStream;
 pub use tensor::{Tensor, TensorView};
-pub use tensor_info::{TensorInfo, TensorSlice};
+pub use tensor_info::{TensorInfo, TensorPart, TensorSlice};
 pub use warning::Warning;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/plans.md")]
+struct Plans;

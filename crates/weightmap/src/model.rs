@@ -5,20 +5,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::collective::Collective;
 use crate::descriptors::{Access, Descriptors};
 use crate::error::{Error, Result};
 use crate::file::open_regular;
+use crate::forecast::{Forecast, forecast};
 use crate::header::Header;
 use crate::index::Index;
 use crate::layout::{Layout, Origin};
+use crate::load::LoadOptions;
+use crate::node::{NodeShare, Together, load_together, prefetch_together};
 use crate::options::OpenOptions;
+use crate::pieces::{Member, Offsets, gather};
+use crate::plan::{Partition, Plan};
 use crate::pool::Pool;
+use crate::recipe::Recipe;
 use crate::select::{Selection, unknown_tensors};
 use crate::shard::Shard;
 use crate::shard_name::ShardName;
 use crate::sys;
 use crate::tensor::TensorView;
 use crate::tensor_info::TensorInfo;
+use crate::threads::{available_cores, each, most_workers};
 use crate::warning::Warning;
 
 /// A checkpoint of one or many safetensors files, opened as one model.
@@ -54,7 +62,8 @@ impl ShardedModel {
     ///
     /// # Errors
     /// When there is no model, or more than one; when the index breaks a rule, with all its faults at once;
-    /// when shards are absent, with all of them at once; when a single file's header breaks a rule.
+    /// when shards are absent, with all of them at once; when a single file's header breaks a rule; when the
+    /// pieces of a distributed checkpoint do not make whole tensors, with all faults at once.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         OpenOptions::default().open(path)
     }
@@ -115,7 +124,8 @@ impl ShardedModel {
     /// # Errors
     /// [`Error::UnknownTensors`], [`Error::TensorNotInShard`], and those of a first touch.
     pub fn tensor(&self, name: &str) -> Result<TensorInfo> {
-        self.pool.info(self.find(name)?)
+        let recipe = Recipe::of_tensor(&self.pool, self.find(name)?, None)?;
+        recipe.look_up(&self.pool).map(Arc::unwrap_or_clone)
     }
 
     /// The bytes of a tensor where they lie in the mapped file; nothing is read until they are touched. What
@@ -123,9 +133,11 @@ impl ShardedModel {
     /// megabytes around it; a [`Selection`] of the one tensor loads it without that.
     ///
     /// # Errors
-    /// Those of [`tensor`](Self::tensor), and [`Error::Io`] when the file cannot be mapped.
+    /// Those of [`tensor`](Self::tensor), [`Error::Io`] when the file cannot be mapped, and
+    /// [`Error::TensorInPieces`] for a tensor that lies in several files.
     pub fn view(&self, name: &str) -> Result<TensorView> {
         let tensor = self.find(name)?;
+        self.pool.check_whole(tensor)?;
         let shard = self.pool.shard(self.pool.shard_of(tensor)?)?;
         TensorView::new(self.pool.info_in(&shard, tensor)?, &shard)
     }
@@ -133,6 +145,83 @@ impl ShardedModel {
     /// An empty selection of this model, to be added to.
     pub fn select(&self) -> Selection {
         Selection::new(Arc::clone(&self.pool))
+    }
+
+    /// Divides the model by a plan: what each rank has of it, and in which shape. All shards are opened for their headers;
+    /// no data is read.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] with all that is wrong with the plan for this model; [`Error::MissingShards`] as long as shards are
+    /// absent, be they [allowed](OpenOptions::allow_missing) to be; those of a first touch.
+    pub fn divide(&self, plan: &Plan) -> Result<Partition> {
+        self.pool.divide(plan)
+    }
+
+    /// Brings the own share of what the ranks of a node want into their page cache, without a word to the others: each of
+    /// them makes the same call with the same `ranks`, in any order, and then loads. What several want falls to one of
+    /// them, so that all read about the same; what one alone wants falls to it.
+    ///
+    /// It takes a warm page cache for all only once all have returned; a rank that loads before that reads what it needs
+    /// itself, or waits for the page that another is reading, and no byte comes from the device twice.
+    ///
+    /// # Errors
+    /// Those of [`divide`](Self::divide), [`Error::BadRank`] for ranks that the plan does not have or a `rank` that is not
+    /// among `ranks`, [`Error::Io`].
+    pub fn prefetch_together(&self, plan: &Plan, ranks: &[usize], rank: usize) -> Result<NodeShare> {
+        self.prefetch_together_with(&LoadOptions::default(), plan, ranks, rank)
+    }
+
+    /// As [`prefetch_together`](Self::prefetch_together), with options. They are those of what the own rank alone wants, as
+    /// for [`prefetch_with`](Selection::prefetch_with); what several want is read in windows all the same.
+    ///
+    /// # Errors
+    /// Those of [`prefetch_together`](Self::prefetch_together).
+    pub fn prefetch_together_with(
+        &self,
+        options: &LoadOptions,
+        plan: &Plan,
+        ranks: &[usize],
+        rank: usize,
+    ) -> Result<NodeShare> {
+        prefetch_together(&self.pool, plan, ranks, rank, options)
+    }
+
+    /// What loading each rank's part would cost, in the order of the ranks, without reading data.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] for what was divided of another model; those of a first touch.
+    pub fn forecast(&self, partition: &Partition) -> Result<Vec<Forecast>> {
+        forecast(&self.pool, partition)
+    }
+
+    /// Loads what a plan gives to the own rank, together with the other ranks of the node, all of which make the same call:
+    /// what several of them want is read by one of them and sent to the others, so that each byte is read once for a node.
+    /// What one rank alone wants it reads by itself meanwhile.
+    ///
+    /// All have their tensors in memory of their own. The plan's world must be the collective's, and the files the same on
+    /// all ranks: other names, types or places are noticed, other bytes in files of the same layout cannot be.
+    ///
+    /// # Errors
+    /// Those of [`divide`](Self::divide) and of [`Selection::load`](crate::Selection::load); [`Error::Peer`] when another rank
+    /// of the node has failed: of these all ranks get one, and none is left to wait. [`Error::Collective`] when the engine
+    /// has failed, which one rank alone may see. Others may then wait for it for ever, so that the group is to be aborted, as
+    /// by MPI's `abort`.
+    pub fn load_together(&self, plan: &Plan, collective: &dyn Collective) -> Result<Together> {
+        self.load_together_with(&LoadOptions::default(), plan, collective)
+    }
+
+    /// As [`load_together`](Self::load_together), with options. The limit of memory counts the tensors, and what is copied to
+    /// its places in them; the windows in which bytes are sent, about 16 MiB, are beside it.
+    ///
+    /// # Errors
+    /// Those of [`load_together`](Self::load_together), and [`Error::MemoryLimit`].
+    pub fn load_together_with(
+        &self,
+        options: &LoadOptions,
+        plan: &Plan,
+        collective: &dyn Collective,
+    ) -> Result<Together> {
+        load_together(&self.pool, plan, collective, options)
     }
 
     /// The header of a shard; its first touch.
@@ -216,6 +305,11 @@ impl OpenOptions {
                 pool
             }
             Origin::Headers(shards) => self.open_without_index(dir, &shards)?,
+            Origin::Pieces { shards, incomplete } => {
+                let mut pool = self.open_pieces(dir, &shards)?;
+                pool.incomplete = incomplete;
+                pool
+            }
         };
         pool.open_seconds = start.elapsed().as_secs_f64();
         tracing::debug!(tensors = pool.index.len(), shards = pool.index.shards().len(), "opened");
@@ -225,15 +319,7 @@ impl OpenOptions {
     /// Without an index the headers tell the names, so all shards are touched at once.
     fn open_without_index(&self, directory: PathBuf, names: &[ShardName]) -> Result<Pool> {
         let descriptors = Descriptors::new();
-        let open = |(number, name): (u32, &ShardName)| {
-            let path = name.path_in(&directory);
-            let limit = self.max_header_bytes;
-            let (shard, file) =
-                descriptors.spare(|| Shard::open(number, name.clone(), path.clone(), limit))?;
-            descriptors.keep(number, Access::Cached, file);
-            Ok(shard)
-        };
-        let opened = (0..).zip(names).map(open).collect::<Result<Vec<_>>>()?;
+        let opened = self.open_all(&directory, names, &descriptors, |shard| shard)?;
         let tensors = opened.iter().map(|shard| {
             (shard.name.clone(), shard.header().iter().map(|entry| entry.name).collect::<Vec<_>>())
         });
@@ -243,6 +329,46 @@ impl OpenOptions {
         let pool = Pool::new(directory, index, missing, self.max_header_bytes, descriptors);
         opened.into_iter().for_each(|shard| pool.adopt(shard));
         Ok(pool)
+    }
+
+    /// As [`open_without_index`](Self::open_without_index), of shards that have tensors in pieces.
+    fn open_pieces(&self, directory: PathBuf, names: &[ShardName]) -> Result<Pool> {
+        let descriptors = Descriptors::new();
+        let read = |shard: Shard| {
+            let offsets = Offsets::read(&shard.name, shard.header());
+            (shard, offsets)
+        };
+        let opened = self.open_all(&directory, names, &descriptors, read)?;
+        let members: Vec<Member<'_>> =
+            opened.iter().map(|(shard, offsets)| (&shard.name, shard.header().as_ref(), offsets)).collect();
+        let gathered = gather(&members)
+            .map_err(|fault| Error::Pieces { path: directory.clone(), fault: Box::new(fault) })?;
+        let index = Index::placed(names.iter().cloned(), gathered.names, gathered.shard_of)
+            .map_err(|fault| Error::Index { path: directory.clone(), fault: Box::new(fault) })?;
+        let missing = vec![None; names.len()];
+        let mut pool = Pool::new(directory, index, missing, self.max_header_bytes, descriptors);
+        pool.pieces = gathered.pieces;
+        opened.into_iter().for_each(|(shard, _)| pool.adopt(shard));
+        Ok(pool)
+    }
+
+    /// Opens shards for the first time, several at once.
+    fn open_all<R: Send>(
+        &self,
+        directory: &Path,
+        names: &[ShardName],
+        descriptors: &Descriptors,
+        then: impl Fn(Shard) -> R + Sync,
+    ) -> Result<Vec<R>> {
+        let numbered: Vec<(u32, &ShardName)> = (0..).zip(names).collect();
+        each(&numbered, most_workers(available_cores()), |&(number, name)| {
+            let path = name.path_in(directory);
+            let limit = self.max_header_bytes;
+            let (shard, file) =
+                descriptors.spare(|| Shard::open(number, name.clone(), path.clone(), limit))?;
+            descriptors.keep(number, Access::Cached, file);
+            Ok(then(shard))
+        })
     }
 }
 

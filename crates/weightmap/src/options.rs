@@ -31,7 +31,8 @@ impl OpenOptions {
     }
 
     /// Opens a checkpoint some of whose shards are absent; the tensors of those that are present can be
-    /// loaded.
+    /// loaded. Of a distributed checkpoint, ranks may be absent, as those are that had nothing to write; tensors of
+    /// which they had pieces are an error still.
     #[must_use]
     pub fn allow_missing(mut self, yes: bool) -> Self {
         self.allow_missing = yes;

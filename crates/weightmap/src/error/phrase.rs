@@ -1,6 +1,13 @@
 //! Phrases that several words of an error's fields make, for its message.
 
-use super::quote::{list, quote};
+use std::path::Path;
+
+use super::quote::{list, quote, shown};
+
+/// The file that a message is about, at its start.
+pub(super) fn of_path(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| format!("{}: ", shown(path)))
+}
 
 /// The tensor that a message is about, at its start.
 pub(super) fn of_which(tensor: Option<&str>) -> String {
@@ -10,6 +17,11 @@ pub(super) fn of_which(tensor: Option<&str>) -> String {
 /// The tensor that something was done for.
 pub(super) fn of_tensor(tensor: Option<&str>) -> String {
     tensor.map_or_else(String::new, |name| format!(" for tensor {}", quote(name)))
+}
+
+/// A variable of the environment, or an argument, and what is in it.
+pub(super) fn of_variable(name: &str, found: Option<&str>) -> String {
+    found.map_or_else(|| format!("{name} is not set"), |found| format!("{name}={}", quote(found)))
 }
 
 /// The variant that was asked for.
@@ -29,9 +41,9 @@ pub(super) fn other_variants(found: &[(String, Option<String>)]) -> String {
 }
 
 /// The numbers of shards that are missing, the first of so many, and those that are too many.
-pub(super) fn numbers(missing: &[u64], missing_count: u64, stray: &[u64]) -> String {
-    let absent = (missing_count > 0).then(|| format!("missing numbers: {}", list(missing, missing_count)));
+pub(super) fn numbers(what: &str, missing: &[u64], missing_count: u64, stray: &[u64]) -> String {
+    let absent = (missing_count > 0).then(|| format!("missing {what}: {}", list(missing, missing_count)));
     let beyond =
-        (!stray.is_empty()).then(|| format!("numbers out of range: {}", list(stray, stray.len() as u64)));
+        (!stray.is_empty()).then(|| format!("{what} out of range: {}", list(stray, stray.len() as u64)));
     absent.into_iter().chain(beyond).collect::<Vec<_>>().join("; ")
 }
