@@ -10,7 +10,7 @@ use weightmap::{Dtype, Error, ShardedModel};
 
 use crate::finding::Finding;
 use crate::open::OpenArgs;
-use crate::render::{self, Align, Page, bytes, count};
+use crate::render::{self, Align, Page, bytes, count, percent};
 
 /// Show files, tensors, dtypes, bytes and metadata
 #[derive(Debug, Clone, clap::Args)]
@@ -53,7 +53,7 @@ struct FileRow {
     name: String,
     bytes: Option<u64>,
     header_bytes: Option<u64>,
-    /// Tensors that the index lists for it.
+    /// Tensors that the index lists for it; without one, those that it has, be it in pieces.
     tensors: u64,
     /// The `__metadata__` of its header.
     metadata: BTreeMap<String, String>,
@@ -144,7 +144,7 @@ impl Info {
                 [file] => file.to_owned(),
                 _ => count(files.len() as u64, "file"),
             };
-            [key.to_owned(), value.to_owned(), place]
+            [key.to_owned(), shortened(value), place]
         }));
         rows
     }
@@ -157,11 +157,12 @@ impl FileRow {
             header => Some(header?),
         };
         let metadata = header.iter().flat_map(|header| header.metadata());
+        let held = header.as_ref().filter(|_| model.index_path().is_none());
         Ok(Self {
             name: shard.to_owned(),
             bytes: header.as_ref().map(|header| header.file_bytes()),
             header_bytes: header.as_ref().map(|header| header.data_start()),
-            tensors,
+            tensors: held.map_or(tensors, |header| header.len() as u64),
             metadata: metadata.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         })
     }
@@ -202,15 +203,16 @@ fn entries(metadata: &RawValue) -> Vec<[String; 3]> {
     }
 }
 
+/// A value as it is shown to people: in a distributed checkpoint one has a line for each tensor.
+fn shortened(value: &str) -> String {
+    const SHOWN_CHARS: usize = 80;
+    match value.char_indices().nth(SHOWN_CHARS).and_then(|(end, _)| value.get(..end)) {
+        Some(start) => format!("{start}… ({} bytes)", value.len()),
+        None => value.to_owned(),
+    }
+}
+
 /// Sparse files can be as long as a number goes; their sum ends there too.
 fn total(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
-}
-
-/// A share, with more digits where it is small, as that of headers is.
-#[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
-fn percent(part: u64, whole: u64) -> String {
-    let percent = if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 };
-    let decimals = if percent < 0.1 { 4 } else { 2 };
-    format!("{percent:.decimals$} %")
 }

@@ -3,11 +3,14 @@
 //!
 //! A subcommand puts its results on the standard output, as text or with `--json` as one document, and
 //! everything else on the standard error. It is a library so that the example `load-subset` can be the `load`
-//! subcommand with a demo in front; what it exports is for that, and can change at any time.
+//! subcommand with a demo in front, and `load-rank` choose a plan as it does; what it exports is for that, and can change
+//! at any time.
 
 mod digest;
 mod finding;
 mod open;
+mod part;
+mod plan_args;
 mod progress;
 mod render;
 mod select;
@@ -18,12 +21,16 @@ pub mod check;
 pub mod info;
 pub mod load;
 pub mod ls;
+pub mod plan;
 pub mod prefetch;
 
 pub use open::{FormatArgs, OpenArgs};
+pub use part::PartArgs;
+pub use plan_args::{ChosenPlan, Cut, PlanArgs};
 pub use select::SelectArgs;
 pub use slice::Slice;
 
+use std::iter;
 use std::process::ExitCode;
 
 use weightmap::Error;
@@ -36,12 +43,24 @@ pub fn status(result: anyhow::Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if render::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            render::error(&error);
+            tell(&error);
             if let Some(hint) = error.downcast_ref().and_then(hint) {
                 render::hint(hint);
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Tells an error on stderr: of a plan all faults, each in a line.
+fn tell(error: &anyhow::Error) {
+    match plan::faults(error) {
+        Some((heading, faults)) => {
+            let lines = faults.iter().map(|fault| fault.to_string().replace('\n', " "));
+            let lines: Vec<_> = iter::once(heading).chain(lines).collect();
+            render::error(&anyhow::Error::msg(lines.join("\n")));
+        }
+        None => render::error(error),
     }
 }
 
@@ -63,9 +82,10 @@ fn hint(error: &Error) -> Option<&'static str> {
         Error::MemoryLimit { tensor: None, .. } => {
             Some("`--stream`, `--mode mapped` and `--memory-limit` do that")
         }
-        Error::MemoryLimit { .. } => {
-            Some("`--slice` and `--memory-limit` do that; `--mode mapped` leaves it in the file")
-        }
+        Error::MemoryLimit { .. } => Some(
+            "`--memory-limit` does that, and `--slice` or a plan of more ranks takes less of it; `--mode mapped` leaves it \
+                  in the file",
+        ),
         _ => None,
     }
 }

@@ -11,9 +11,9 @@ use weightmap::{LoadOptions, LoadReport, ReadMode, Selection, ShardedModel, Tens
 
 use crate::digest::Digests;
 use crate::open::OpenArgs;
+use crate::part::PartArgs;
 use crate::progress::with_progress;
 use crate::render;
-use crate::select::SelectArgs;
 use crate::size;
 
 /// Load tensors in parallel and report what it cost
@@ -29,9 +29,9 @@ pub struct Args {
 /// What is loaded, how, how often, and how it is told.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Which tensors.
+    /// Which tensors, or whose part.
     #[command(flatten)]
-    pub selection: SelectArgs,
+    pub part: PartArgs,
     /// How the checkpoint is opened.
     #[command(flatten)]
     pub open: OpenArgs,
@@ -94,7 +94,7 @@ fn modes() -> impl clap::builder::TypedValueParser<Value = ReadMode> {
 /// When the checkpoint cannot be opened, the selection is not in it, it cannot be loaded, or a run that must
 /// be cold cannot be.
 pub fn run(path: &Path, options: &Options, progress: bool) -> Result<()> {
-    let wanted = options.selection.read()?;
+    let wanted = options.part.read(!options.json)?;
     let runs = options.repeat.map_or(1, NonZeroUsize::get);
     let path_text = path.to_string_lossy().into_owned();
     let mut document = Document { path: path_text, runs: Vec::new(), digests: Digests::default() };
@@ -189,9 +189,19 @@ fn stream(selection: &Selection, options: &LoadOptions, mut take: impl FnMut(&Te
 fn show_unchanged(model: &ShardedModel, selection: &Selection) -> Result<()> {
     let mut shortest = BTreeMap::new();
     for info in selection.infos()? {
-        let tensor = (info.len_bytes(), info.name);
-        let kept = shortest.entry(info.shard.to_string()).or_insert_with(|| tensor.clone());
-        *kept = std::mem::take(kept).min(tensor);
+        // What is put together has a name that the checkpoint may not know.
+        let parts: Vec<_> = match info.parts.is_empty() {
+            true => vec![(info.shard.to_string(), (info.len_bytes(), info.name))],
+            false => info
+                .parts
+                .into_iter()
+                .map(|part| (part.shard.to_string(), (part.bytes, part.tensor)))
+                .collect(),
+        };
+        for (shard, tensor) in parts {
+            let kept = shortest.entry(shard).or_insert_with(|| tensor.clone());
+            *kept = std::mem::take(kept).min(tensor);
+        }
     }
     let names = shortest.into_values().map(|(_, name)| name);
     model.select().allow_empty().names(names)?.load()?;

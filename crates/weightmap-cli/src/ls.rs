@@ -1,5 +1,7 @@
 //! `weightmap ls`: the tensors of a checkpoint.
 
+use std::collections::HashSet;
+use std::iter;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -40,6 +42,8 @@ struct Row<'a> {
     dtype: &'a Dtype,
     shape: &'a [u64],
     shard: &'a str,
+    /// All in which it lies: of a distributed checkpoint, several may have pieces of it.
+    shards: Vec<&'a str>,
     bytes: u64,
     range: [u64; 2],
 }
@@ -51,9 +55,25 @@ impl<'a> From<&'a TensorInfo> for Row<'a> {
             dtype: &info.dtype,
             shape: &info.shape,
             shard: info.shard.as_str(),
+            shards: shards(info),
             bytes: info.len_bytes(),
             range: [info.range.start, info.range.end],
         }
+    }
+}
+
+/// The shards that hold something of a tensor, each once, in the order in which that lies in it.
+fn shards(info: &TensorInfo) -> Vec<&str> {
+    let mut seen = HashSet::new();
+    let parts = info.parts.iter().map(|part| part.shard.as_str());
+    iter::once(info.shard.as_str()).chain(parts).filter(|shard| seen.insert(*shard)).collect()
+}
+
+/// The first shard, and how many more there are.
+fn shown(info: &TensorInfo) -> String {
+    match shards(info).len() {
+        0 | 1 => info.shard.to_string(),
+        several => format!("{} (+{})", info.shard, several - 1),
     }
 }
 
@@ -70,8 +90,8 @@ pub fn run(args: &Args) -> Result<()> {
         return render::json(&Document { path, tensors: infos.iter().map(Row::from).collect() });
     }
     let row = |info: &TensorInfo, bytes: fn(u64) -> String| {
-        let TensorInfo { name, dtype, shape, shard, .. } = info;
-        [name.clone(), dtype.to_string(), format!("{shape:?}"), shard.to_string(), bytes(info.len_bytes())]
+        let TensorInfo { name, dtype, shape, .. } = info;
+        [name.clone(), dtype.to_string(), format!("{shape:?}"), shown(info), bytes(info.len_bytes())]
     };
     render::text(|page| {
         if !page.is_terminal() {

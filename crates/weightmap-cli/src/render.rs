@@ -262,6 +262,14 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
+/// A share, with more digits where it is small, as that of headers is.
+#[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    let percent = if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 };
+    let decimals = if percent < 0.1 { 4 } else { 2 };
+    format!("{percent:.decimals$} %")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

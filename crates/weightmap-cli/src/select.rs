@@ -45,7 +45,7 @@ impl SelectArgs {
     }
 
     /// What is excluded from any selection of a model.
-    fn excluded_of(&self, model: &ShardedModel) -> Result<Selection> {
+    pub(crate) fn excluded_of(&self, model: &ShardedModel) -> Result<Selection> {
         let none = model.select();
         let mut excluded = if self.allow_empty { none.allow_empty() } else { none };
         for glob in &self.excluded {

@@ -1,6 +1,6 @@
 //! `weightmap ls`, and the selection that `load` shares.
 
-use weightmap_testkit::{Checkpoint, Llama, Oracle, ShardBuilder};
+use weightmap_testkit::{Checkpoint, Distributed, Llama, Oracle, ShardBuilder};
 
 use crate::{args, weightmap, weightmap_with};
 
@@ -98,4 +98,17 @@ fn nothing_selected_is_an_error_unless_it_is_allowed() {
 fn a_checkpoint_without_tensors_lists_none() {
     let model = Checkpoint::single(ShardBuilder::new()).temp();
     assert_eq!(weightmap(args!["ls", model.path()]).ok(), "");
+}
+
+#[test]
+fn of_a_tensor_that_lies_in_several_shards_all_are_told() {
+    let model =
+        Distributed::new(3).sharded("a", "U8", &[6], &[(0, 3)]).whole(2, "b", "U8", &[1]).checkpoint().temp();
+    let [first, second, third] = [1, 2, 3].map(|rank| Distributed::file_name(rank, 1, 1));
+    let text = weightmap(args!["ls", model.path()]).ok();
+    let expected = format!("a\tU8\t[6]\t{first} (+2)\t6\nb\tU8\t[1]\t{second}\t1\n");
+    assert_eq!(text, expected);
+    let json = weightmap(args!["ls", model.path(), "--json"]).json();
+    assert_eq!(json["tensors"][0]["shards"], serde_json::json!([first, second, third]));
+    assert_eq!(json["tensors"][1]["shards"], serde_json::json!([second]));
 }

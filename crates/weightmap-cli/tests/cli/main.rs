@@ -6,13 +6,14 @@ mod info;
 mod load;
 mod ls;
 mod output;
+mod plan;
 mod prefetch;
 mod slice;
 mod stream;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -24,6 +25,14 @@ struct Run {
 }
 
 impl Run {
+    fn of(output: Output) -> Self {
+        Self {
+            status: output.status.code().expect("no signal ends it"),
+            stdout: String::from_utf8(output.stdout).expect("text"),
+            stderr: String::from_utf8(output.stderr).expect("text"),
+        }
+    }
+
     /// The standard output of a run that succeeded and said nothing else.
     fn ok(self) -> String {
         assert_eq!((self.status, self.stderr.as_str()), (0, ""));
@@ -52,12 +61,7 @@ fn weightmap_with<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>, input
     let mut child = command.spawn().expect("the program starts");
     // A program that does not read its input may be gone by now.
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
-    let output = child.wait_with_output().expect("the program ends");
-    Run {
-        status: output.status.code().expect("no signal ends it"),
-        stdout: String::from_utf8(output.stdout).expect("text"),
-        stderr: String::from_utf8(output.stderr).expect("text"),
-    }
+    Run::of(child.wait_with_output().expect("the program ends"))
 }
 
 /// The arguments as one list: `args!["ls", model.path(), "--json"]`.

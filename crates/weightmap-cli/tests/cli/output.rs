@@ -6,14 +6,21 @@ use weightmap_testkit::{Checkpoint, Llama, ShardBuilder, TempModel};
 
 use crate::{args, weightmap};
 
-const COMMANDS: [&str; 5] = ["info", "ls", "check", "load", "prefetch"];
+const COMMANDS: [&str; 6] = ["info", "ls", "check", "plan", "load", "prefetch"];
+
+/// What a subcommand needs beside the path.
+fn needed(command: &str) -> &'static [&'static str] {
+    if command == "plan" { &["--balanced", "2"] } else { &[] }
+}
 
 #[test]
 fn an_error_is_told_on_stderr_and_stdout_stays_empty() {
     let empty = TempModel::empty();
-    for command in ["info", "ls", "load", "prefetch"] {
+    for command in ["info", "ls", "plan", "load", "prefetch"] {
         for json in [None, Some("--json")] {
-            let arguments = args![command, empty.path()].into_iter().chain(json.map(std::ffi::OsStr::new));
+            let arguments = args![command, empty.path()]
+                .into_iter()
+                .chain(needed(command).iter().copied().chain(json).map(std::ffi::OsStr::new));
             let stderr = weightmap(arguments).failure(1);
             assert!(
                 stderr.starts_with("error: ") && stderr.contains("no safetensors model here"),
@@ -31,6 +38,7 @@ fn a_reader_that_is_gone_ends_the_program_quietly() {
         drop(reader);
         let child = Command::new(env!("CARGO_BIN_EXE_weightmap"))
             .args(args![command, model.path()])
+            .args(needed(command))
             .stdout(writer)
             .stderr(Stdio::piped())
             .spawn();
@@ -46,7 +54,8 @@ fn a_full_disk_is_an_error() {
     for command in COMMANDS {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_weightmap"));
-        let output = child.args(args![command, model.path()]).stdout(full).output().unwrap();
+        let output =
+            child.args(args![command, model.path()]).args(needed(command)).stdout(full).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(if command == "check" { 2 } else { 1 }));
         assert!(stderr.starts_with("error: cannot write to the standard output: No space left"), "{stderr}");
@@ -60,7 +69,10 @@ fn names_and_metadata_from_files_cannot_drive_the_terminal() {
     let model = Checkpoint::single(shard).temp();
     for command in COMMANDS {
         for json in [None, Some("--json")] {
-            let options = json.into_iter().chain((command == "load").then_some("--digest"));
+            let options = json
+                .into_iter()
+                .chain((command == "load").then_some("--digest"))
+                .chain(needed(command).iter().copied());
             let text =
                 weightmap(args![command, model.path()].into_iter().chain(options.map(std::ffi::OsStr::new)))
                     .ok();

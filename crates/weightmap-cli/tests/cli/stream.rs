@@ -48,7 +48,7 @@ fn a_tensor_that_alone_is_more_than_the_memory_is_named() {
     let arguments = args!["load", model.path(), "--mode", "buffered", "--memory-limit", "4M", "--stream"];
     let stderr = weightmap(arguments).failure(1);
     assert!(
-        stderr.contains("tensor \"") && stderr.contains("hint: `--slice` and `--memory-limit`"),
+        stderr.contains("tensor \"") && stderr.contains("hint: `--memory-limit` does that, and `--slice`"),
         "{stderr}"
     );
 }
