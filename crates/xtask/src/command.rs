@@ -19,12 +19,18 @@ pub(crate) fn cargo(arguments: &str) -> Result<()> {
 
 /// Runs cargo with these variables added to its environment.
 pub(crate) fn cargo_with(variables: &[(&str, &str)], arguments: &str) -> Result<()> {
-    let shown = shown(variables, arguments);
+    run(command(arguments).envs(variables.iter().copied()), &shown(variables, arguments))
+}
+
+/// Runs cargo in an environment that is too long to be shown.
+pub(crate) fn cargo_in(environment: &[(&str, String)], arguments: &str) -> Result<()> {
+    let variables = environment.iter().map(|(name, value)| (name, value));
+    run(command(arguments).envs(variables), &shown(&[], arguments))
+}
+
+fn run(command: &mut Command, shown: &str) -> Result<()> {
     println!("$ {shown}");
-    let status = command(arguments)
-        .envs(variables.iter().copied())
-        .status()
-        .with_context(|| format!("cannot start `{shown}`"))?;
+    let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
     ensure!(status.success(), "`{shown}` ended with {status}");
     Ok(())
 }

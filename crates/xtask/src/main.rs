@@ -1,6 +1,7 @@
 //! The project's own tasks, run as `cargo xtask <task>`.
 
 mod command;
+mod mpi;
 mod source;
 mod test;
 mod tidy;
@@ -11,6 +12,7 @@ const HELP: &str = "\
 usage: cargo xtask <task>
 
   test   everything that must hold before a change is merged, in order, up to the first failure
+  mpi    only weightmap-mpi: its lints, and its tests and example in four processes
   tidy   only the rules of the architecture that the compiler does not know
   help   this text";
 
@@ -18,6 +20,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["test"] => test::run(),
+        ["mpi"] => mpi::run(),
         ["tidy"] => tidy::run(),
         ["help" | "--help" | "-h"] => {
             println!("{HELP}");

@@ -7,12 +7,14 @@ use crate::source::{Source, slice, until_closed};
 
 /// The page that explains the kinds.
 pub(super) const PAGE: &str = "docs/errors.md";
+/// The module whose faults have their kinds as literals, `PlanUneven` and so on.
+const PLAN: &str = "crates/weightmap/src/plan";
 
 pub(super) fn check(library: &[&Source], page: Option<&str>) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut kinds = BTreeMap::new();
     for source in library {
-        for (at, kind) in error_kinds(source) {
+        for (at, kind) in error_kinds(source).chain(plan_kinds(source)) {
             kinds.entry(kind).or_insert_with(|| source.place(at));
         }
         for (at, kind) in warnings(source) {
@@ -56,6 +58,18 @@ fn error_kinds(source: &Source) -> impl Iterator<Item = (usize, &str)> {
                 inside..inside + until_closed(slice(rest, open + 1..rest.len()))
             });
         source.literals(body).filter(|(_, literal)| is_camel_case(literal))
+    })
+}
+
+/// The kinds of faults of plans, with their offsets: what is found is put together from several places, so that these
+/// are all literals of the module that could be one.
+fn plan_kinds(source: &Source) -> impl Iterator<Item = (usize, &str)> {
+    let is_plan = source.path.starts_with(PLAN);
+    let literals = is_plan.then(|| source.literals(0..source.shipped.len())).into_iter().flatten();
+    literals.filter(|&(at, literal)| {
+        // What serde is told to convert from is a type.
+        let is_type = slice(&source.shipped, 0..at).ends_with("from = ");
+        !is_type && literal.strip_prefix("Plan").is_some_and(is_camel_case)
     })
 }
 
@@ -130,6 +144,15 @@ mod tests {
             faults("", Some("# Errors\n\n| `Gone` | |\n")),
             ["docs/errors.md:3: the library names no kind `Gone`: delete the row"]
         );
+    }
+
+    #[test]
+    fn kinds_of_plans_are_literals_of_their_module() {
+        let code = "fn f() { Flaw::new(\"PlanUneven\", \"Plan B\"); zero(\"PlanPad\", \"Plan\"); }
+            #[serde(try_from = \"PlanSpec\")]";
+        let faults = |path: &str| check(&[&Source::new(path, code)], Some("| `PlanPad` | x |")).len();
+        assert_eq!(faults("crates/weightmap/src/plan/cut.rs"), 1);
+        assert_eq!(faults("crates/weightmap/src/load.rs"), 1, "there, the row is of no kind");
     }
 
     #[test]
