@@ -42,8 +42,8 @@ fn demo(mut options: load::Options) -> Result<()> {
         directory.display()
     );
     llama.ensure(&directory).with_context(|| format!("cannot write {}", directory.display()))?;
-    if !options.selection.is_given() {
-        options.selection.globs.push("model.layers.3.*".to_owned());
+    if !options.part.selection.is_given() && !options.part.plan.is_given() {
+        options.part.selection.globs.push("model.layers.3.*".to_owned());
     }
     options.repeat = options.repeat.or(NonZeroUsize::new(2));
     options.cold_then_warm = true;
