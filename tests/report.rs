@@ -43,13 +43,24 @@ fn bytes_requested_read_and_spared_add_up_to_the_files() {
 
 #[test]
 fn a_gap_between_merged_neighbours_is_read_and_not_requested() {
-    let shard =
-        ShardBuilder::new().pattern("a", "U8", &[100]).pattern("gap", "U8", &[50]).pattern("b", "U8", &[100]);
-    let files = Checkpoint::single(shard).temp();
+    let files = with_a_gap_of(50);
     let report = load(&open(&files), &["a", "b"], &in_mode(ReadMode::Buffered));
-    assert_eq!((report.requested_bytes, report.read_bytes, report.requests), (200, 250, 1));
+    assert_eq!((report.requested_bytes, report.read_bytes, report.requests), (2000, 2050, 1));
     // The system puts each byte where it belongs, and the gap where it is of no concern.
-    assert_eq!((report.over_read, report.copied_bytes), (Some(1.25), 0));
+    assert_eq!((report.over_read, report.copied_bytes), (Some(1.025), 0));
+}
+
+#[test]
+fn a_gap_is_not_read_where_that_would_be_much_beside_what_was_requested() {
+    let files = with_a_gap_of(100);
+    let report = load(&open(&files), &["a", "b"], &in_mode(ReadMode::Buffered));
+    assert_eq!((report.requested_bytes, report.read_bytes, report.requests), (2000, 2000, 2));
+}
+
+/// Between tensors of 1000 bytes.
+fn with_a_gap_of(bytes: u64) -> TempModel {
+    let shard = ShardBuilder::new().pattern("a", "U8", &[1000]).pattern("gap", "U8", &[bytes]);
+    Checkpoint::single(shard.pattern("b", "U8", &[1000])).temp()
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What several modules need.
 
+pub(crate) mod plan_cases;
+pub(crate) mod planned;
+
 use std::any::type_name;
 use std::path::Path;
 use std::process::Command;
