@@ -10,6 +10,11 @@ use std::ops::Range;
 
 pub(crate) use plan::{Cost, Item, Portion, Request, affordable_gap, plan};
 
+/// How many bytes a range has, which does not end before it begins.
+pub(crate) fn length(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
 /// The range cut into pieces of at most `piece` bytes, in order.
 ///
 /// Every cut is at a multiple of `align`, counted from the start of the file. A `piece` below `align` could

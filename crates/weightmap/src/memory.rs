@@ -22,6 +22,11 @@ const HUGE_BYTES: usize = 2 << 20;
 /// How many bytes of a huge page may lie behind the end of the memory.
 const MOST_UNUSED_BYTES: usize = 128 << 10;
 
+/// A number of bytes as one of memory; what no memory has is as much as any could have.
+pub(crate) fn memory_len(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 /// Zeroed memory, of huge pages where it is long enough and the system gives them.
 ///
 /// A fresh page costs the kernel a fault and a clearing. By pages of 4 KiB that is several times what copying

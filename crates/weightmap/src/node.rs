@@ -17,7 +17,7 @@ pub use report::NodeReport;
 use crate::collective::Collective;
 use crate::error::{Error, Result};
 use crate::load::{LoadOptions, Loaded, Output, Outputs, check_fits};
-use crate::memory::Memory;
+use crate::memory::{Memory, memory_len};
 use crate::plan::{Partition, Plan};
 use crate::pool::Pool;
 use crate::recipe::{Recipe, Source};
@@ -202,10 +202,7 @@ impl Room {
         let held = total(outputs.iter().map(|output| output.needed_bytes(&infos)));
         check_fits(held, options, &node.pool.directory)?;
         let memory = |bytes: u64, info: &TensorInfo| {
-            Memory::zeroed(bytes).map_err(|error| {
-                let path = node.pool.directory.join(info.shard.as_str());
-                Error::io(&path, format!("allocate {bytes} bytes"), error).about(&info.name)
-            })
+            Memory::zeroed(bytes).map_err(|error| node.pool.no_memory(info, bytes, error))
         };
         let memories = outputs.iter().map(|output| memory(output.info.len_bytes(), &output.info));
         let memories = memories.collect::<Result<_>>()?;
@@ -238,7 +235,7 @@ impl Room {
 
     fn into_loaded(self, report: LoadReport) -> Loaded {
         let tensor = |(output, memory): (&Output, Memory)| {
-            let bytes = usize::try_from(output.info.len_bytes()).unwrap_or(usize::MAX);
+            let bytes = memory_len(output.info.len_bytes());
             Tensor::owned(Arc::clone(&output.info), Arc::new(memory), 0..bytes)
         };
         let tensors = self.outputs.iter().zip(self.memories).map(tensor).collect();
@@ -247,6 +244,5 @@ impl Room {
 }
 
 fn first(memory: &mut Memory, bytes: u64) -> &mut [u8] {
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    memory.as_mut_slice().get_mut(..bytes).unwrap_or_default()
+    memory.as_mut_slice().get_mut(..memory_len(bytes)).unwrap_or_default()
 }

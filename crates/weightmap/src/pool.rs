@@ -1,6 +1,7 @@
 //! The shards of a model, opened on demand and released on demand.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -172,6 +173,12 @@ impl Pool {
             }
         };
         Ok(part.shape == shape && self.index.name(part.tensor) == Some(name))
+    }
+
+    /// The error of a tensor for which the system gives no memory of so many bytes.
+    pub(crate) fn no_memory(&self, info: &TensorInfo, bytes: u64, error: io::Error) -> Error {
+        let path = self.directory.join(info.shard.as_str());
+        Error::io(&path, format!("allocate {bytes} bytes"), error).about(&info.name)
     }
 
     /// The name of the shard with this number.

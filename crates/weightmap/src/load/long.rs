@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::outputs::Place;
 use crate::extent::Portion;
-use crate::memory::{Cut, Memory, Piece};
+use crate::memory::{Cut, Memory, Piece, memory_len};
 
 /// By number, the vessels that several requests fill.
 #[derive(Default)]
@@ -62,8 +62,7 @@ impl Longs {
                 Ok(memory) => memory,
                 Err(error) => return Some(Err(error)),
             };
-            let index = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-            let ranges = long.portions.iter().map(|range| index(range.start)..index(range.end));
+            let ranges = long.portions.iter().map(|range| memory_len(range.start)..memory_len(range.end));
             let (cut, pieces) = Cut::new(memory, ranges);
             *state = State::Begun { cut, pieces: pieces.into_iter().map(Some).collect() };
         }

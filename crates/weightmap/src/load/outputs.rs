@@ -8,6 +8,7 @@ use super::budget::Keeps;
 use crate::assembly::Gather;
 use crate::error::Result;
 use crate::extent::Portion;
+use crate::memory::memory_len;
 use crate::pool::Pool;
 use crate::recipe::{Making, Recipe};
 use crate::report::total;
@@ -126,7 +127,7 @@ impl Outputs {
             for (offset, item) in items {
                 rest = skip(rest, offset.saturating_sub(at));
                 let bytes = infos.get(item).map_or(0, |info| info.len_bytes());
-                let own_bytes = index(bytes).min(rest.len());
+                let own_bytes = memory_len(bytes).min(rest.len());
                 let (own, later) = rest.split_at_mut(own_bytes);
                 (rest, at) = (later, offset.saturating_add(bytes));
                 if let Some(place) = by_item.get_mut(item) {
@@ -193,13 +194,9 @@ impl Outputs {
 
 /// What is behind some bytes, which are zeroed.
 fn skip(buffer: &mut [u8], bytes: u64) -> &mut [u8] {
-    let (skipped, rest) = buffer.split_at_mut(index(bytes).min(buffer.len()));
+    let (skipped, rest) = buffer.split_at_mut(memory_len(bytes).min(buffer.len()));
     skipped.fill(0);
     rest
-}
-
-fn index(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 impl Place {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::budget::Keeps;
 use super::outputs::Outputs;
 use crate::error::Result;
-use crate::extent::{self, Item, Request, pages, union};
+use crate::extent::{self, Item, Request, length, pages, union};
 use crate::meter::Tally;
 use crate::mode::ReadMode;
 use crate::pool::Pool;
@@ -256,8 +256,4 @@ fn resident(shard: &Shard, file: &File, spans: &[Range<u64>]) -> Option<u64> {
     let mapped = |span: &Range<u64>| map.and_then(|map| map.get(span.clone()));
     let residency = sys::Residency::of(file);
     spans.iter().map(|span| residency.pages(span.clone(), mapped(span))).sum()
-}
-
-fn length(range: &Range<u64>) -> u64 {
-    range.end - range.start
 }

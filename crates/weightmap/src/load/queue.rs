@@ -8,7 +8,8 @@ use std::vec;
 use super::budget::Keeps;
 use super::outputs::Outputs;
 use super::part::Part;
-use crate::extent::Request;
+use crate::extent::{Request, length};
+use crate::memory::memory_len;
 use crate::meter::Tally;
 use crate::read::{REQUEST_BYTES, Way};
 use crate::shard::Shard;
@@ -117,7 +118,7 @@ pub(super) fn lend<'a>(runs: &mut [Run<'a>], mut buffers: Vec<Option<&'a mut [u8
     for task in runs.iter_mut().flat_map(|run| &mut run.tasks) {
         for portion in &task.request.portions {
             let Some(buffer) = buffers.get_mut(portion.item).and_then(Option::as_mut) else { continue };
-            let bytes = usize::try_from(length(&portion.dest)).unwrap_or(usize::MAX).min(buffer.len());
+            let bytes = memory_len(length(&portion.dest)).min(buffer.len());
             // The portions of an item come in the order of its bytes.
             let (now, later) = std::mem::take(buffer).split_at_mut(bytes);
             *buffer = later;
@@ -131,10 +132,6 @@ impl Task<'_> {
     fn begins(&self) -> bool {
         self.request.portions.first().is_none_or(|portion| portion.dest.start == 0)
     }
-}
-
-fn length(range: &Range<u64>) -> u64 {
-    range.end - range.start
 }
 
 #[cfg(test)]

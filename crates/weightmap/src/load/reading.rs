@@ -12,7 +12,7 @@ use super::room::{Room, Whole};
 use crate::error::{Error, Result};
 use crate::extent::{Portion, Request};
 use crate::gate::Gate;
-use crate::memory::{Memory, Piece};
+use crate::memory::{Memory, Piece, memory_len};
 use crate::meter::Meter;
 use crate::pool::Pool;
 use crate::read::{Fill, Purpose, Reader, Way, Worker};
@@ -231,11 +231,8 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
         vessel: usize,
         allocate: impl FnOnce() -> std::io::Result<T>,
     ) -> Result<T> {
-        let memory = allocate().map_err(|error| {
-            let info = &self.outputs.owner(vessel).2.info;
-            let path = self.pool.directory.join(info.shard.as_str());
-            Error::io(&path, format!("allocate {bytes} bytes"), error).about(&info.name)
-        })?;
+        let memory = allocate()
+            .map_err(|error| self.pool.no_memory(&self.outputs.owner(vessel).2.info, bytes, error))?;
         self.meter.hold(bytes);
         Ok(memory)
     }
@@ -283,7 +280,7 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
     /// A vessel is full: its memory begins at `start`.
     fn complete(&self, vessel: usize, memory: Arc<Memory>, start: usize) -> Result<()> {
         let (item, number, output) = self.outputs.owner(vessel);
-        let range = start..start.saturating_add(length(self.outputs.vessels()[vessel].bytes));
+        let range = start..start.saturating_add(memory_len(self.outputs.vessels()[vessel].bytes));
         match self.gatherings.of(number) {
             None => self.done(number, vessel, Tensor::owned(Arc::clone(&output.info), memory, range)),
             Some(gathering) => {
@@ -314,13 +311,11 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
             copy(lent);
         } else {
             let bytes = output.info.len_bytes();
-            let mut memory = Memory::zeroed(bytes).map_err(|error| {
-                let path = self.pool.directory.join(output.info.shard.as_str());
-                Error::io(&path, format!("allocate {bytes} bytes"), error).about(&output.info.name)
-            })?;
+            let memory = Memory::zeroed(bytes);
+            let mut memory = memory.map_err(|error| self.pool.no_memory(&output.info, bytes, error))?;
             self.meter.hold(bytes);
             copy(memory.as_mut_slice());
-            let tensor = Tensor::owned(Arc::clone(&output.info), Arc::new(memory), 0..length(bytes));
+            let tensor = Tensor::owned(Arc::clone(&output.info), Arc::new(memory), 0..memory_len(bytes));
             (self.deliver)(number, tensor);
         }
         let copied = output.copied_bytes(self.infos);
@@ -350,8 +345,4 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
 
 fn bytes_of(request: &Request) -> u64 {
     request.portions.iter().map(|portion| portion.dest.end - portion.dest.start).sum()
-}
-
-fn length(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }

@@ -8,6 +8,7 @@ use super::Node;
 use super::peers::Peers;
 use super::schedule::{Receipt, Window, runs};
 use crate::error::{Error, Result};
+use crate::memory::memory_len;
 use crate::read::source::{Source as _, read_exact_at};
 use crate::storage::Storage;
 use crate::tensor_info::TensorInfo;
@@ -75,7 +76,7 @@ fn take(pages: &Receiver<Result<(Page, u64)>>, window: &Window, given: &mut Give
         // There is no thread that reads, which has been told.
         Err(_) => {}
     }
-    vec![0; length(window.bytes())]
+    vec![0; memory_len(window.bytes())]
 }
 
 /// Puts what the own rank wants of a window where it belongs.
@@ -122,7 +123,7 @@ fn give(
         [receipt] => peers.scatterv(window.reader, &parts, target(targets, receipt).unwrap_or_default()),
         several => {
             let bytes = several.iter().map(|receipt| receipt.dest.end - receipt.dest.start).sum();
-            let mut received = vec![0; length(bytes)];
+            let mut received = vec![0; memory_len(bytes)];
             peers.scatterv(window.reader, &parts, &mut received)?;
             let mut rest = received.as_slice();
             for receipt in several {
@@ -141,7 +142,7 @@ fn pack(node: &Node, window: &Window, page: &[u8], member: usize) -> Page {
     let receipts = window.receipts.iter().filter(|receipt| receipt.member == member);
     receipts.fold(Vec::new(), |mut packed, receipt| {
         let start = packed.len();
-        packed.resize(start + length(receipt.dest.end - receipt.dest.start), 0);
+        packed.resize(start + memory_len(receipt.dest.end - receipt.dest.start), 0);
         if let (Some(info), Some(target)) = (node.info(receipt), packed.get_mut(start..)) {
             copy(info, window, page, target);
         }
@@ -156,11 +157,7 @@ fn copy(info: &TensorInfo, window: &Window, page: &[u8], target: &mut [u8]) {
 
 fn target<'t>(targets: &'t mut [&mut [u8]], receipt: &Receipt) -> Option<&'t mut [u8]> {
     let Range { start, end } = receipt.dest;
-    targets.get_mut(receipt.item)?.get_mut(length(start)..length(end))
-}
-
-fn length(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
+    targets.get_mut(receipt.item)?.get_mut(memory_len(start)..memory_len(end))
 }
 
 impl Node {
@@ -176,7 +173,7 @@ impl Node {
         let mut failure: Option<Error> = None;
         for window in mine() {
             let mut page = spare.try_recv().unwrap_or_default();
-            page.resize(length(window.bytes()), 0);
+            page.resize(memory_len(window.bytes()), 0);
             let read = match &failure {
                 Some(error) => Err(error.clone()),
                 None => self.read_window(window, next.next(), &mut page),
@@ -202,7 +199,7 @@ impl Node {
         }
         let mut read_bytes = 0;
         for run in wanted(window) {
-            let inside = length(run.start - window.range.start)..length(run.end - window.range.start);
+            let inside = memory_len(run.start - window.range.start)..memory_len(run.end - window.range.start);
             let bytes = run.end - run.start;
             let read = match page.get_mut(inside) {
                 Some(place) => read_exact_at(&file, place, run.start),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use super::Node;
 use crate::error::{Error, Result};
 use crate::load::LoadOptions;
+use crate::memory::memory_len;
 use crate::plan::Plan;
 use crate::pool::Pool;
 use crate::rank::Rank;
@@ -63,7 +64,7 @@ impl Node {
             loop {
                 let place = next.fetch_add(1, Relaxed);
                 let Some(window) = windows.get(place) else { return Ok(read_bytes) };
-                page.resize(usize::try_from(window.bytes()).unwrap_or(usize::MAX), 0);
+                page.resize(memory_len(window.bytes()), 0);
                 let after = windows.get(place + 1).copied();
                 match self.read_window(window, after, &mut page) {
                     Ok(bytes) => read_bytes = read_bytes.saturating_add(bytes),
