@@ -11,6 +11,7 @@ use dashmap::DashMap;
 use crate::assembly::Part;
 use crate::descriptors::{Access, Descriptors};
 use crate::error::{Error, Result};
+use crate::header::HeaderEntry;
 use crate::identity::FileIdentity;
 use crate::index::Index;
 use crate::nearest::nearest;
@@ -143,11 +144,7 @@ impl Pool {
             let shard = shards.get(number as usize);
             let absent =
                 || Error::TensorNotInShard { path: self.directory.clone(), tensor: str::to_owned(name) };
-            let shard = shard.ok_or_else(absent)?;
-            let entry = shard.header().get(name).ok_or_else(|| Error::TensorNotInShard {
-                path: shard.path.clone(),
-                tensor: name.to_owned(),
-            })?;
+            let entry = entry(shard.ok_or_else(absent)?, name)?;
             let bytes = entry.range.end - entry.range.start;
             Ok(match self.pieces(tensor) {
                 None => plan::Tensor { name, dtype: entry.dtype, shape: entry.shape, bytes, shard: number },
@@ -165,14 +162,13 @@ impl Pool {
 
     /// Whether a part is cut of its tensor in the tensor's own shape, and is known under its name.
     pub(crate) fn is_as_it_is(&self, part: &Part, name: &str) -> Result<bool> {
-        let shape = match self.pieces(part.tensor) {
-            Some(pieces) => pieces.shape.clone(),
-            None => {
-                let shard = self.shard(self.shard_of(part.tensor)?)?;
-                self.info_in(&shard, part.tensor)?.shape
-            }
-        };
-        Ok(part.shape == shape && self.index.name(part.tensor) == Some(name))
+        if self.index.name(part.tensor) != Some(name) {
+            return Ok(false);
+        }
+        match self.pieces(part.tensor) {
+            Some(pieces) => Ok(part.shape == pieces.shape),
+            None => Ok(part.shape == entry(&*self.shard(self.shard_of(part.tensor)?)?, name)?.shape),
+        }
     }
 
     /// The error of a tensor for which the system gives no memory of so many bytes.
@@ -193,10 +189,7 @@ impl Pool {
     /// What the header of this shard tells of a tensor that it has, or has a piece of.
     pub(crate) fn info_in(&self, shard: &Shard, tensor: u32) -> Result<TensorInfo> {
         let name = self.index.name(tensor).unwrap_or_default();
-        let entry = shard
-            .header()
-            .get(name)
-            .ok_or_else(|| Error::TensorNotInShard { path: shard.path.clone(), tensor: name.to_owned() })?;
+        let entry = entry(shard, name)?;
         let (dtype, shape) = (entry.dtype.clone(), entry.shape.to_vec());
         Ok(TensorInfo::new(name.to_owned(), dtype, shape, shard.name.clone(), entry.range))
     }
@@ -318,4 +311,10 @@ impl Pool {
         }
         tracing::debug!(tensors = shard.header().len(), bytes = shard.checked.identity.bytes, "checked");
     }
+}
+
+/// What the header of a shard tells of a tensor that the index places in it.
+fn entry<'a>(shard: &'a Shard, name: &str) -> Result<HeaderEntry<'a>> {
+    let absent = || Error::TensorNotInShard { path: shard.path.clone(), tensor: name.to_owned() };
+    shard.header().get(name).ok_or_else(absent)
 }
