@@ -82,12 +82,12 @@ impl Plan {
         divider.owners.take(divider.chosen(tensors.clone()));
         let scales = divider.divide(tensors.clone());
         divider.divide_scales(tensors.clone(), scales);
-        let mut partition = divider.put_together()?;
-        let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0, u64::saturating_add);
-        let dropped = tensors.clone().zip(&partition.tables.tensors).filter(|(_, class)| **class == NONE);
-        partition.dropped_bytes = sum(&mut dropped.map(|(tensor, _)| tensor.bytes));
-        partition.bytes = sum(&mut tensors.map(|tensor| tensor.bytes));
-        Ok(partition)
+        let (mut bytes, mut dropped_bytes) = (0_u64, 0_u64);
+        for (tensor, class) in tensors.zip(&divider.tensors) {
+            bytes = bytes.saturating_add(tensor.bytes);
+            dropped_bytes = dropped_bytes.saturating_add(if *class == NONE { tensor.bytes } else { 0 });
+        }
+        divider.put_together(bytes, dropped_bytes)
     }
 }
 

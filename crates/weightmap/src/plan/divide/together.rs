@@ -17,7 +17,7 @@ const MOST_PARTS: u64 = 1 << 28;
 
 impl Divider<'_> {
     /// The partition, once all that is put together has been laid out for all ranks.
-    pub(super) fn put_together(mut self) -> Result<Partition, PlanError> {
+    pub(super) fn put_together(mut self, bytes: u64, dropped_bytes: u64) -> Result<Partition, PlanError> {
         let mut warnings = self.unused_rules();
         warnings.extend(self.losing_rules());
         warnings.extend(self.unused_numbers());
@@ -43,8 +43,8 @@ impl Divider<'_> {
         Ok(Partition {
             world: self.plan.world.size,
             warnings,
-            bytes: 0,
-            dropped_bytes: 0,
+            bytes,
+            dropped_bytes,
             tables: Arc::new(tables),
             token: Arc::default(),
         })
