@@ -2,7 +2,7 @@
 
 mod golden;
 
-use weightmap::{Error, Intervals, LoadOptions, Parallel, Plan, Rank, ReadMode};
+use weightmap::{Error, Intervals, LoadOptions, Parallel, Plan, Rank, ReadMode, Selection};
 use weightmap_testkit::{Checkpoint, Llama, Moe, Oracle, ShardBuilder};
 
 use crate::support::plan_cases::{Layout, plan, plan_named, plans};
@@ -335,6 +335,27 @@ fn of_what_a_plan_gives_by_one_name_the_last_stays() {
     let whole = Oracle::open(&files).tensor("a").bytes;
     let right: Vec<_> = whole.chunks(4).flat_map(|row| row[2..].to_vec()).collect();
     assert_eq!(loaded.get("b").unwrap().bytes(), right);
+}
+
+#[test]
+fn a_tensor_that_is_selected_after_an_output_of_its_name_takes_its_place() {
+    let files =
+        Checkpoint::single(ShardBuilder::new().pattern("a", "U8", &[4]).pattern("b", "U8", &[3])).temp();
+    let model = open(&files);
+    let plan = r#"{"meshes": {"m": [["tp", 1]]}, "default": "replicate", "rules": [{"match": "b", "drop": true}],
+        "outputs": [{"name": "b", "from": ["a"]}]}"#;
+    let part = || model.select().plan(&Plan::from_json(plan).unwrap(), 0).unwrap();
+    let length = |part: Selection| {
+        let loaded = part.load().unwrap();
+        assert_eq!(loaded.tensors().iter().filter(|tensor| tensor.name() == "b").count(), 1);
+        loaded.get("b").unwrap().bytes().len()
+    };
+    assert_eq!(length(part()), 4, "it is made of `a`");
+    assert_eq!(length(part().names(["b"]).unwrap()), 3);
+    assert_eq!(length(part().glob("b*").unwrap()), 3);
+    assert_eq!(length(part().all()), 3);
+    assert_eq!(length(part().shard(model.shards()[0].as_str()).unwrap()), 3);
+    assert_eq!(length(part().slice("b", [1..]).unwrap()), 2);
 }
 
 #[test]

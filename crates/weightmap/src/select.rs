@@ -31,6 +31,8 @@ pub struct Selection {
     chosen: Vec<bool>,
     /// Those of the tensors of which only a part is wanted.
     slices: BTreeMap<u32, Arc<[Intervals]>>,
+    /// Whether something that is put together is wanted, whose name can be that of a tensor.
+    has_outputs: bool,
     /// Whether other processes of the machine may want the same pages.
     pub(crate) is_shared: bool,
     allow_empty: bool,
@@ -57,7 +59,7 @@ impl Selection {
     pub(crate) fn new(pool: Arc<Pool>) -> Self {
         let chosen = vec![false; pool.index.len()];
         let (wanted, slices) = (Vec::new(), BTreeMap::new());
-        Self { pool, wanted, chosen, slices, is_shared: false, allow_empty: false }
+        Self { pool, wanted, chosen, slices, has_outputs: false, is_shared: false, allow_empty: false }
     }
 
     /// Lets patterns match nothing and the selection be loaded while it is empty; otherwise both are errors.
@@ -93,6 +95,7 @@ impl Selection {
                 None => unknown.push(name.to_owned()),
             }
         }
+        self.keep_last_of_each_name();
         if unknown.is_empty() { Ok(self) } else { Err(unknown_tensors(&pool, unknown)) }
     }
 
@@ -133,6 +136,7 @@ impl Selection {
         for tensor in pool.index.tensors_of(shard) {
             self.add(tensor);
         }
+        self.keep_last_of_each_name();
         Ok(self)
     }
 
@@ -170,6 +174,7 @@ impl Selection {
         let tensor = self.find(name)?;
         self.add(tensor);
         self.slices.insert(tensor, dims.into_iter().map(Into::into).collect());
+        self.keep_last_of_each_name();
         Ok(self)
     }
 
@@ -228,7 +233,10 @@ impl Selection {
                     let slice = slice.map(|dims| (tensor, dims.into_iter().map(Intervals::from).collect()));
                     self.slices.extend(slice);
                 }
-                None => self.wanted.push(Wanted::Assembled(Arc::new(assembly))),
+                None => {
+                    self.has_outputs = true;
+                    self.wanted.push(Wanted::Assembled(Arc::new(assembly)));
+                }
             }
         }
         self.keep_last_of_each_name();
@@ -294,6 +302,10 @@ impl Selection {
 
     /// Of several of one name, which a plan can give, the last one stays, as it does of slices.
     fn keep_last_of_each_name(&mut self) {
+        // A tensor of the index is never there twice.
+        if !self.has_outputs {
+            return;
+        }
         let mut seen = HashSet::new();
         let last = self.wanted.iter().rev().map(|wanted| seen.insert(wanted.name(&self.pool)));
         let mut kept: Vec<_> = last.collect();
@@ -389,6 +401,7 @@ impl Selection {
                 matched.any |= self.add(tensor);
             }
         }
+        self.keep_last_of_each_name();
         (self, matched)
     }
 
