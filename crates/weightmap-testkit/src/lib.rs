@@ -10,6 +10,7 @@
 //! - [`Llama`] and [`Moe`] — models of real names and shapes: one with content, one huge and sparse;
 //! - [`Distributed`] — tensors in pieces, each rank's in a file of its own;
 //! - [`damage`] — what happens to files on disk;
+//! - [`faults`] — calls of the system that fail, in a process that is started for it;
 //! - [`Oracle`] — an independent reader.
 //!
 //! ```
@@ -34,6 +35,8 @@ pub mod damage;
 mod distributed;
 mod dtype;
 mod ensure;
+#[cfg(unix)]
+pub mod faults;
 mod llama;
 mod moe;
 mod oracle;
