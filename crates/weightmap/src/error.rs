@@ -6,9 +6,12 @@
 //! cause twice. It is a field.
 
 mod about;
+mod advice;
 mod bytes;
+mod digests;
 mod header;
 mod index;
+mod kept;
 mod missing;
 mod phrase;
 mod pieces;
@@ -18,9 +21,11 @@ mod slice;
 mod unknown;
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use digests::DigestsError;
 pub use header::HeaderError;
 pub use index::{IndexError, IndexFault, ShardNameError};
 pub use missing::MissingShard;
@@ -30,11 +35,15 @@ pub use slice::SliceError;
 pub use unknown::UnknownName;
 
 pub(crate) use bytes::{Bytes, three_digits};
+pub(crate) use kept::Kept;
 pub(crate) use quote::{count, list, quote, quote_all, shown};
 
 use crate::dtype::Dtype;
+use advice::advice;
 use missing::missing_shards;
-use phrase::{numbers, of_path, of_tensor, of_variable, of_variant, of_which, other_variants};
+use phrase::{
+    numbers, of_content, of_digested, of_path, of_tensor, of_variable, of_variant, of_which, other_variants,
+};
 use quote::dtype_name;
 use unknown::{did_you_mean, unknown_names};
 
@@ -46,7 +55,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused a call on a file.
-    #[error("{}: cannot {action}{}: {error}", shown(path), of_tensor(tensor.as_deref()))]
+    #[error("{}: cannot {action}{}: {error}{}", shown(path), of_tensor(tensor.as_deref()), advice(error))]
     Io {
         /// The file or directory.
         path: PathBuf,
@@ -86,12 +95,14 @@ pub enum Error {
 
     // Which files are the model.
     /// Shards that the index names are not there.
-    #[error("{}: {}; is the download complete?{hint}", shown(path), missing_shards(missing, *shards))]
+    #[error("{}: {}; is the download complete?{hint}", shown(path), missing_shards(missing, *count, *shards))]
     MissingShards {
         /// The index file.
         path: PathBuf,
-        /// The shards that are not there.
+        /// The first thousand of the shards that are not there.
         missing: Vec<MissingShard>,
+        /// How many are not there.
+        count: usize,
         /// How many shards the index names.
         shards: usize,
         /// What is there in their place, if anything is; empty or a sentence after a space.
@@ -164,6 +175,42 @@ pub enum Error {
         /// All that is wrong with them.
         fault: Box<PiecesError>,
     },
+    /// A file of digests cannot be used.
+    #[error("{}{fault}", of_path(path.as_deref()))]
+    Digests {
+        /// The file; `None` for digests that were not read from one.
+        path: Option<PathBuf>,
+        /// What is wrong with it.
+        fault: Box<DigestsError>,
+    },
+    /// Bytes of a shard are not those that its digests are of.
+    #[error(
+        "{}: {} not what the digests say: bytes {}..{} have the BLAKE3 value {found}, expected {expected}; fetch the file again",
+        shown(path), of_content(tensor.as_deref()), range.start, range.end
+    )]
+    ContentDiffers {
+        /// The shard.
+        path: PathBuf,
+        /// The tensor; `None` for the header.
+        tensor: Option<String>,
+        /// The bytes of the file that were compared, a chunk of the tensor or all of the header.
+        range: Range<u64>,
+        /// The value that the digests give, in hexadecimal digits.
+        expected: String,
+        /// The value that was found.
+        found: String,
+    },
+    /// There are no digests of something that is to be verified.
+    #[error(
+        "{}: {} cannot be verified: the digests are of a checkpoint without it; make them anew from one that can be trusted",
+        shown(path), of_digested(tensor.as_deref())
+    )]
+    NotDigested {
+        /// The shard.
+        path: PathBuf,
+        /// The tensor; `None` for the header.
+        tensor: Option<String>,
+    },
     /// There is no safetensors model in the directory.
     #[error("{}: no safetensors model here: {found}", shown(path))]
     NoModel {
@@ -191,13 +238,31 @@ pub enum Error {
 
     // Shards and tensors.
     /// A shard is not the file that was checked at its first touch: another one stands there, or it was
-    /// written to since.
+    /// written to since. Or it was written to just then, as can happen to the index too.
     #[error("{}: changed since it was checked: {}; open the model again", shown(path), differences.join(", "))]
     ShardChanged {
-        /// The shard.
+        /// The shard, or the index.
         path: PathBuf,
         /// What differs between what was checked and what was found.
         differences: Vec<String>,
+    },
+    /// The content of a file in the hub's cache is not what the file is named by.
+    #[error(
+        "{}: the content differs from what it was fetched as: expected {hash} {expected}, found {found}; delete {} and fetch it again",
+        shown(path),
+        shown(blob)
+    )]
+    BlobDiffers {
+        /// The file, by the path that it was reached by.
+        path: PathBuf,
+        /// The blob that the path leads to, or is.
+        blob: PathBuf,
+        /// Which digest names the blob: `SHA-256`, or `git SHA-1`.
+        hash: &'static str,
+        /// The digest in the blob's name, in hexadecimal digits.
+        expected: String,
+        /// The digest of the content.
+        found: String,
     },
     /// The index places a tensor in a shard that does not hold it.
     #[error(
@@ -443,6 +508,11 @@ pub enum Error {
         /// What the system says.
         reason: String,
     },
+    /// A stream was begun in another process, of which this one is a fork.
+    #[error(
+        "this stream was begun before the process was forked, and its threads are in the other one; begin one here, or load before the fork"
+    )]
+    Forked,
     /// The launcher's engine, by which the ranks of a node share what they read, has failed.
     #[error("cannot {action} to the ranks of this node: {error}; does the launcher say more?")]
     Collective {
@@ -465,13 +535,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it says something of the process and nothing of the file: it lacks permission, memory or
-    /// descriptors.
+    /// Whether it says something of the process and nothing of the file: it lacks permission, memory, threads
+    /// or descriptors.
     pub(crate) fn is_of_the_process(&self) -> bool {
         let lacks = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::OutOfMemory)
         };
-        self.is_out_of_descriptors() || matches!(self, Self::Io { error, .. } if lacks(error))
+        matches!(self, Self::MemoryLimit { .. } | Self::Threads { .. })
+            || self.is_out_of_descriptors()
+            || matches!(self, Self::Io { error, .. } if lacks(error))
     }
 
     /// Whether the process has no descriptor left, or the system.
@@ -538,7 +610,8 @@ mod tests {
     fn faults_that_came_together_can_be_taken_apart() {
         let missing = |name: &str| MissingShard { name: name.to_owned(), tensors: 1, similar: None };
         let missing = vec![missing("a.safetensors"), missing("b.safetensors")];
-        let error = Error::MissingShards { path: "i.json".into(), missing, shards: 3, hint: String::new() };
+        let error =
+            Error::MissingShards { path: "i.json".into(), missing, count: 2, shards: 3, hint: String::new() };
         let each: Vec<_> = error.into_each().iter().map(Error::to_string).collect();
         assert!(each[0].contains("\"a.safetensors\"") && !each[0].contains("\"b.safetensors\""), "{each:?}");
         assert_eq!(each.len(), 2);

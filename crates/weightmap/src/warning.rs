@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use crate::error::{quote, shown};
 
 /// A finding that is no error: the checkpoint loads, but not everything about it is as it should be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Warning {
     /// A stable name of the kind of finding, in CamelCase, listed in `docs/errors.md`.
     pub kind: &'static str,
     /// The file that it is about, where it is about one.
+    #[serde(serialize_with = "as_text")]
     pub file: Option<PathBuf>,
     /// The tensor that it is about, where it is about one.
     pub tensor: Option<String>,
@@ -33,6 +34,11 @@ impl Warning {
         self.tensor = Some(tensor.to_owned());
         self
     }
+}
+
+/// A path need not be UTF-8, and a report is written nevertheless.
+fn as_text<S: serde::Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&path.as_deref().map(Path::to_string_lossy), serializer)
 }
 
 impl fmt::Display for Warning {

@@ -22,9 +22,12 @@ impl Error {
             | Self::BadVariant { path, .. }
             | Self::IncompleteFamily { path, .. }
             | Self::Pieces { path, .. }
+            | Self::ContentDiffers { path, .. }
+            | Self::NotDigested { path, .. }
             | Self::NoModel { path, .. }
             | Self::NoSuchRevision { path, .. }
             | Self::ShardChanged { path, .. }
+            | Self::BlobDiffers { path, .. }
             | Self::TensorNotInShard { path, .. }
             | Self::TensorInPieces { path, .. }
             | Self::UnknownTensors { path, .. }
@@ -39,12 +42,13 @@ impl Error {
             | Self::Misaligned { path, .. }
             | Self::NotBool { path, .. }
             | Self::BigEndian { path, .. } => Some(path),
-            Self::Plan { path, .. } => path.as_deref(),
+            Self::Plan { path, .. } | Self::Digests { path, .. } => path.as_deref(),
             Self::BadPattern { .. }
             | Self::BadRegex { .. }
             | Self::BadRank { .. }
             | Self::UnknownReadMode { .. }
             | Self::Threads { .. }
+            | Self::Forked
             | Self::Collective { .. }
             | Self::Peer { .. }
             | Self::Cancelled => None,
@@ -57,7 +61,10 @@ impl Error {
             Self::Header { fault, .. } => fault.tensor(),
             Self::Index { fault, .. } => fault.tensor(),
             Self::Pieces { fault, .. } => fault.tensor(),
-            Self::Io { tensor, .. } | Self::MemoryLimit { tensor, .. } => tensor.as_deref(),
+            Self::Io { tensor, .. }
+            | Self::MemoryLimit { tensor, .. }
+            | Self::ContentDiffers { tensor, .. }
+            | Self::NotDigested { tensor, .. } => tensor.as_deref(),
             Self::TensorNotInShard { tensor, .. }
             | Self::TensorInPieces { tensor, .. }
             | Self::DtypeMismatch { tensor, .. }
@@ -88,9 +95,13 @@ impl Error {
             Self::BadVariant { .. } => "BadVariant",
             Self::IncompleteFamily { .. } => "IncompleteFamily",
             Self::Pieces { fault, .. } => fault.kind(),
+            Self::Digests { fault, .. } => fault.kind(),
+            Self::ContentDiffers { .. } => "ContentDiffers",
+            Self::NotDigested { .. } => "NotDigested",
             Self::NoModel { .. } => "NoModel",
             Self::NoSuchRevision { .. } => "NoSuchRevision",
             Self::ShardChanged { .. } => "ShardChanged",
+            Self::BlobDiffers { .. } => "BlobDiffers",
             Self::TensorNotInShard { .. } => "TensorNotInShard",
             Self::TensorInPieces { .. } => "TensorInPieces",
             Self::UnknownTensors { .. } => "UnknownTensors",
@@ -111,13 +122,26 @@ impl Error {
             Self::StillCached { .. } => "StillCached",
             Self::UnknownReadMode { .. } => "UnknownReadMode",
             Self::Threads { .. } => "Threads",
+            Self::Forked => "Forked",
             Self::Collective { .. } => "Collective",
             Self::Peer { .. } => "Peer",
             Self::Cancelled => "Cancelled",
         }
     }
 
-    /// The same faults, each by itself: those of an index and missing shards come many in one error.
+    /// How many faults it tells of. An error keeps the first thousand of them.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Index { fault, .. } => fault.count(),
+            Self::Pieces { fault, .. } => fault.count,
+            Self::MissingShards { count, .. } => *count,
+            Self::Plan { fault, .. } => fault.faults.len(),
+            _ => 1,
+        }
+    }
+
+    /// The same faults, each by itself: those of an index and missing shards come many in one error. They are as many as are
+    /// kept, which [`count`](Self::count) may exceed.
     #[must_use]
     pub fn into_each(self) -> Vec<Self> {
         match self {
@@ -129,11 +153,13 @@ impl Error {
                 let alone = |fault| Self::Pieces { path: path.clone(), fault: Box::new(fault) };
                 fault.into_each().map(alone).collect()
             }
-            Self::MissingShards { path, missing, shards, hint } => {
+            Self::MissingShards { path, missing, shards, hint, .. } => {
                 let alone = |missing| Self::MissingShards {
                     path: path.clone(),
                     missing: vec![missing],
+                    count: 1,
                     shards,
+                    // It can be long, and says the same of all.
                     hint: hint.clone(),
                 };
                 missing.into_iter().map(alone).collect()

@@ -40,15 +40,14 @@ pub enum HeaderError {
     )]
     EmptyHeader,
     /// The header is longer than is read.
-    #[error(
-        "the header's length is {header_bytes} bytes and the limit is {limit}; \
-         if the file is to be trusted, raise the limit with `OpenOptions::max_header_bytes` (`--max-header-bytes`)"
-    )]
+    #[error("the header's length is {header_bytes} bytes and the limit is {limit}; {}", remedy(*header_bytes, *file_bytes))]
     TooLong {
         /// The length that the file gives.
         header_bytes: u64,
         /// The most that is read.
         limit: u64,
+        /// The length of the file.
+        file_bytes: u64,
     },
     /// The header ends past the end of the file.
     #[error(
@@ -130,7 +129,8 @@ pub enum HeaderError {
     },
     /// A value in `__metadata__` is not a string.
     #[error(
-        "`__metadata__` key {}: {message}, at byte {byte} of the header; write the value as a string",
+        "`__metadata__` key {}: {message}, at byte {byte} of the header; write the value as a string, or have it kept as text \
+         with `OpenOptions::lenient` (`--lenient`)",
         quote(key)
     )]
     InvalidMetadataValue {
@@ -251,7 +251,8 @@ pub enum HeaderError {
     /// The file goes on after its last tensor.
     #[error(
         "trailing bytes: the tensors end at byte {} of the data, and {} more follow, which belong to none; \
-         the header is damaged or something was appended: fetch the file again",
+         the header is damaged or something was appended: fetch the file again, or pass over these bytes with \
+         `OpenOptions::lenient` (`--lenient`)",
         trailing.start, trailing.end.saturating_sub(trailing.start)
     )]
     TrailingBytes {
@@ -320,6 +321,16 @@ impl HeaderError {
             | Self::TrailingBytes { .. } => None,
         }
     }
+}
+
+/// What to do about a header of more bytes than are read.
+fn remedy(header_bytes: u64, file_bytes: u64) -> String {
+    if header_bytes >= file_bytes {
+        return format!(
+            "the file has only {file_bytes}: it is damaged, or another kind of file; fetch it again"
+        );
+    }
+    "if the file is to be trusted, raise the limit with `OpenOptions::max_header_bytes` (`--max-header-bytes`)".to_owned()
 }
 
 struct Named<'a>(&'a str);

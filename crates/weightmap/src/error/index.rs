@@ -49,6 +49,14 @@ pub enum IndexError {
     /// The file is a web page: often a log-in page or an error that was saved by a download.
     #[error("this looks like HTML or XML, not JSON; was an error page downloaded? Fetch the index again")]
     Html,
+    /// The file is of another kind.
+    #[error(
+        "this is not an index, it looks like {looks_like}; fetch the index, or unpack it if it is in there"
+    )]
+    OtherFile {
+        /// What begins with such bytes, with its article.
+        looks_like: &'static str,
+    },
     /// The file is not JSON.
     #[error("the index is not JSON: {message}; it is cut, damaged or badly edited: fetch it again")]
     Json {
@@ -182,6 +190,7 @@ impl IndexError {
             Self::MergeConflict { .. } => "MergeConflict",
             Self::Comment { .. } => "Comment",
             Self::Html => "Html",
+            Self::OtherFile { .. } => "NotAnIndex",
             Self::Json { .. } => "Json",
             Self::Shape { .. } => "IndexShape",
             Self::NoWeightMap { .. } => "NoWeightMap",
@@ -198,6 +207,13 @@ impl IndexError {
                 _ => None,
             },
             _ => None,
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Faults { count, .. } => *count,
+            _ => 1,
         }
     }
 

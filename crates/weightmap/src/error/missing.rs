@@ -35,16 +35,12 @@ impl fmt::Display for MissingShard {
 }
 
 /// The absent ones of so many shards.
-pub(super) fn missing_shards(missing: &[MissingShard], shards: usize) -> String {
+pub(super) fn missing_shards(missing: &[MissingShard], number: usize, shards: usize) -> String {
     match missing {
-        [one] => format!("shard {one} is not there, one of {shards}"),
+        [one] if number == 1 => format!("shard {one} is not there, one of {shards}"),
         _ => {
-            let number = missing.len();
-            format!(
-                "{number} of {} not there: {}",
-                count(shards as u64, "shard"),
-                list(missing, number as u64)
-            )
+            let (shards, missing) = (count(shards as u64, "shard"), list(missing, number as u64));
+            format!("{number} of {shards} not there: {missing}")
         }
     }
 }

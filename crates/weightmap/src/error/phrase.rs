@@ -19,6 +19,16 @@ pub(super) fn of_tensor(tensor: Option<&str>) -> String {
     tensor.map_or_else(String::new, |name| format!(" for tensor {}", quote(name)))
 }
 
+/// What of a file was compared, with its verb.
+pub(super) fn of_content(tensor: Option<&str>) -> String {
+    tensor.map_or_else(|| "the header is".to_owned(), |name| format!("tensor {} is", quote(name)))
+}
+
+/// What of a file there are no digests of.
+pub(super) fn of_digested(tensor: Option<&str>) -> String {
+    tensor.map_or_else(|| "this shard".to_owned(), |name| format!("tensor {}", quote(name)))
+}
+
 /// A variable of the environment, or an argument, and what is in it.
 pub(super) fn of_variable(name: &str, found: Option<&str>) -> String {
     found.map_or_else(|| format!("{name} is not set"), |found| format!("{name}={}", quote(found)))

@@ -18,10 +18,19 @@ pub(crate) fn quote(name: &str) -> String {
     }
 }
 
-/// A path as it is, save that control characters, which names of shards can bring in, are escaped.
+/// A path as it is, save that what controls a terminal or the order of text, which names of files can bring in, is
+/// escaped.
 pub(crate) fn shown(path: &Path) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let escape = |c: char| if is_unseen(c) { c.escape_default().to_string() } else { c.to_string() };
     path.to_string_lossy().chars().map(escape).collect()
+}
+
+/// Whether a character controls the terminal or the order in which text is shown, or is never seen.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// The name of a type; one that is not known comes from a file and is escaped.
