@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::sys;
@@ -66,12 +69,30 @@ impl Descriptors {
     }
 
     /// Opens a file, and where the process has run out of descriptors, gives up those kept and tries again,
-    /// as long as there are any.
+    /// as long as there are any. Then others hold all there are. Threads of ours give theirs back soon: it waits for that until
+    /// for a second none has opened anything.
     pub(crate) fn spare<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+        /// How often any thread has opened something.
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        const WAIT: Duration = Duration::from_millis(1);
+        const MOST_WAITS: u32 = 1000;
+        let (mut waits, mut seen) = (0, OPENED.load(Relaxed));
         loop {
             match open() {
-                Err(error) if error.is_out_of_descriptors() && self.clear() => {}
-                result => return result,
+                Err(error) if error.is_out_of_descriptors() && waits < MOST_WAITS => {
+                    if !self.clear() {
+                        thread::sleep(WAIT);
+                        let opened = OPENED.load(Relaxed);
+                        waits = if opened == seen { waits + 1 } else { 0 };
+                        seen = opened;
+                    }
+                }
+                result => {
+                    if result.is_ok() {
+                        OPENED.fetch_add(1, Relaxed);
+                    }
+                    return result;
+                }
             }
         }
     }

@@ -11,12 +11,14 @@ use dashmap::DashMap;
 use crate::assembly::Part;
 use crate::descriptors::{Access, Descriptors};
 use crate::error::{Error, Result};
-use crate::header::HeaderEntry;
+use crate::header::{HeaderEntry, HeaderRules};
 use crate::identity::FileIdentity;
 use crate::index::Index;
+use crate::missing::Missing;
 use crate::nearest::nearest;
 use crate::pieces::Pieces;
 use crate::plan::{self, Partition, Plan};
+use crate::process::PerProcess;
 use crate::shard::{Checked, Shard, open_same, open_same_direct};
 use crate::shard_name::ShardName;
 use crate::tensor_info::TensorInfo;
@@ -32,33 +34,54 @@ pub(crate) struct Pool {
     /// The file that the index was read from, if it was.
     pub(crate) index_path: Option<PathBuf>,
     pub(crate) index: Index,
-    /// By shard: the error for one that is absent, which was allowed.
-    missing: Vec<Option<Error>>,
+    /// The shards that are absent, which was allowed.
+    missing: Missing,
     /// By tensor, in a distributed checkpoint: how it lies in pieces; empty otherwise.
     pub(crate) pieces: Vec<Option<Pieces>>,
     /// The error for shards that are absent by the names of the others, which was allowed.
     pub(crate) incomplete: Option<Error>,
-    max_header_bytes: u64,
+    rules: HeaderRules,
     /// How long finding the files and reading the index took.
     pub(crate) open_seconds: f64,
     /// The sizes of all shards' files together, once somebody has asked.
     file_bytes: OnceLock<u64>,
-    touched: DashMap<u32, Touch>,
-    /// By shard: what its first touch learnt; kept when the shard is released.
-    checked: Vec<OnceLock<Checked>>,
-    descriptors: Descriptors,
+    opening: PerProcess<Opening>,
     /// Times that a shard's file was opened.
     opened: AtomicU64,
     /// By which what was planned for this model is known again.
     pub(crate) token: Arc<()>,
 }
 
+/// The shards that this process has opened.
+#[derive(Debug)]
+struct Opening {
+    touched: DashMap<u32, Touch>,
+    /// By shard: what its first touch learnt; kept when the shard is released.
+    checked: Vec<OnceLock<Checked>>,
+    descriptors: Descriptors,
+}
+
+impl Opening {
+    /// For a process that was forked: what is known of the files is kept, and each is opened again at its next touch.
+    fn in_child(&self) -> Self {
+        Self {
+            touched: DashMap::new(),
+            checked: self
+                .checked
+                .iter()
+                .map(|checked| checked.get().cloned().map_or_else(OnceLock::new, OnceLock::from))
+                .collect(),
+            descriptors: Descriptors::new(),
+        }
+    }
+}
+
 impl Pool {
     pub(crate) fn new(
         directory: PathBuf,
         index: Index,
-        missing: Vec<Option<Error>>,
-        max_header_bytes: u64,
+        missing: Missing,
+        rules: HeaderRules,
         descriptors: Descriptors,
     ) -> Self {
         let checked = index.shards().iter().map(|_| OnceLock::new()).collect();
@@ -69,27 +92,29 @@ impl Pool {
             missing,
             pieces: Vec::new(),
             incomplete: None,
-            max_header_bytes,
+            rules,
             open_seconds: 0.0,
             file_bytes: OnceLock::new(),
-            touched: DashMap::new(),
-            checked,
-            descriptors,
+            opening: PerProcess::new(Opening { touched: DashMap::new(), checked, descriptors }),
             opened: AtomicU64::new(0),
             token: Arc::default(),
         }
     }
 
+    fn here(&self) -> &Opening {
+        self.opening.get(Opening::in_child)
+    }
+
     /// Whether a shard was found absent when the model was opened.
     pub(crate) fn is_missing(&self, number: u32) -> bool {
-        self.missing.get(number as usize).is_some_and(Option::is_some)
+        self.missing.has(number)
     }
 
     /// Takes over a shard that was opened before there was an index, which was made from its header.
     pub(crate) fn adopt(&self, shard: Shard) {
         let number = shard.number;
         self.count_first_touch(&shard);
-        self.touched.insert(number, Arc::new(OnceLock::from(Ok(Arc::new(shard)))));
+        self.here().touched.insert(number, Arc::new(OnceLock::from(Ok(Arc::new(shard)))));
     }
 
     /// The number of the shard with this name.
@@ -104,7 +129,7 @@ impl Pool {
 
     /// Fails for a shard that was found absent when the model was opened.
     pub(crate) fn check_present(&self, number: u32) -> Result<()> {
-        self.missing.get(number as usize).and_then(Clone::clone).map_or(Ok(()), Err)
+        self.missing.error(number, &self.index).map_or(Ok(()), Err)
     }
 
     /// The pieces of a tensor; `None` for one that lies whole in its shard.
@@ -194,6 +219,18 @@ impl Pool {
         Ok(TensorInfo::new(name.to_owned(), dtype, shape, shard.name.clone(), entry.range))
     }
 
+    /// How many bytes of a tensor this shard has; `None` if it has not the tensor.
+    pub(crate) fn bytes_in(&self, shard: &Shard, tensor: u32) -> Option<u64> {
+        let range = shard.header().get(self.index.name(tensor)?)?.range;
+        Some(range.end - range.start)
+    }
+
+    /// The error for a tensor that the index places in a shard which has it not.
+    pub(crate) fn not_in(&self, shard: &Shard, tensor: u32) -> Error {
+        let tensor = self.index.name(tensor).unwrap_or_default().to_owned();
+        Error::TensorNotInShard { path: shard.path.clone(), tensor }
+    }
+
     /// The bytes of all shards' files that are there; `None` if the size of one cannot be had.
     ///
     /// Those that have not been touched are asked for their size, without opening them, once in the life of a
@@ -223,8 +260,9 @@ impl Pool {
     /// As [`Pool::shard`], and whether it was this very call that read and checked the header.
     pub(crate) fn touch(&self, number: u32) -> Result<(Arc<Shard>, bool)> {
         // The guards of the map are dropped with these statements: no lock is held over the file operations.
-        let touch = self.touched.get(&number).map(|touch| Arc::clone(&touch));
-        let touch = touch.unwrap_or_else(|| Arc::clone(&self.touched.entry(number).or_default()));
+        let touched = &self.here().touched;
+        let touch = touched.get(&number).map(|touch| Arc::clone(&touch));
+        let touch = touch.unwrap_or_else(|| Arc::clone(&touched.entry(number).or_default()));
         let mut is_first = false;
         let result = touch.get_or_init(|| {
             is_first = self.checked(number).is_none();
@@ -233,7 +271,7 @@ impl Pool {
         match result {
             Ok(shard) => Ok((Arc::clone(shard), is_first)),
             Err(error) => {
-                self.touched.remove_if(&number, |_, kept| Arc::ptr_eq(kept, &touch));
+                touched.remove_if(&number, |_, kept| Arc::ptr_eq(kept, &touch));
                 Err(error.clone())
             }
         }
@@ -242,13 +280,14 @@ impl Pool {
     /// Lets go of a shard's mapping and descriptor; the mapping ends when the last tensor that lies in it is
     /// dropped. A first touch that is under way is left alone, so that the file is not opened twice.
     pub(crate) fn release(&self, number: u32) {
-        self.touched.remove_if(&number, |_, touch| touch.get().is_some());
-        self.descriptors.remove(number);
+        let Opening { touched, descriptors, .. } = self.here();
+        touched.remove_if(&number, |_, touch| touch.get().is_some());
+        descriptors.remove(number);
     }
 
     /// What the first touch of a shard learnt, if it has been touched.
     pub(crate) fn checked(&self, number: u32) -> Option<&Checked> {
-        self.checked.get(number as usize)?.get()
+        self.here().checked.get(number as usize)?.get()
     }
 
     /// A descriptor of a shard: one that is still open, or the file opened again and shown to be the same.
@@ -267,17 +306,23 @@ impl Pool {
         access: Access,
         open: fn(&Path, &FileIdentity) -> Result<File>,
     ) -> Result<Arc<File>> {
-        if let Some(file) = self.descriptors.get(shard.number, access) {
+        let descriptors = &self.here().descriptors;
+        if let Some(file) = descriptors.get(shard.number, access) {
             return Ok(file);
         }
-        let file = self.descriptors.spare(|| open(&shard.path, &shard.checked.identity))?;
+        let file = descriptors.spare(|| open(&shard.path, &shard.checked.identity))?;
         self.opened.fetch_add(1, Relaxed);
-        Ok(self.descriptors.keep(shard.number, access, file))
+        Ok(descriptors.keep(shard.number, access, file))
     }
 
     /// A descriptor of a shard that was shown, just now, to be still the file that was checked.
     pub(crate) fn verified_file(&self, shard: &Shard) -> Result<Arc<File>> {
-        let file = self.file(shard)?;
+        self.verified(shard, None)
+    }
+
+    /// As [`Pool::verified_file`], by the descriptor that is at hand, if one is.
+    pub(crate) fn verified(&self, shard: &Shard, at_hand: Option<&Arc<File>>) -> Result<Arc<File>> {
+        let file = at_hand.map_or_else(|| self.file(shard), |file| Ok(Arc::clone(file)))?;
         shard.verify_unchanged(&file)?;
         Ok(file)
     }
@@ -292,22 +337,26 @@ impl Pool {
         let _span = tracing::debug_span!("first_touch", shard = name.as_str()).entered();
         let path = name.path_in(&self.directory);
         let before = self.checked(number);
-        let (shard, file) = self.descriptors.spare(|| match before {
+        let descriptors = &self.here().descriptors;
+        let (shard, file) = descriptors.spare(|| match before {
             Some(checked) => Shard::reopen(number, name.clone(), path.clone(), checked.clone()),
-            None => Shard::open(number, name.clone(), path.clone(), self.max_header_bytes),
+            None => Shard::open(number, name.clone(), path.clone(), self.rules),
         })?;
         match before {
             Some(_) => drop(self.opened.fetch_add(1, Relaxed)),
             None => self.count_first_touch(&shard),
         }
-        self.descriptors.keep(number, Access::Cached, file);
+        descriptors.keep(number, Access::Cached, file);
         Ok(shard)
     }
 
     fn count_first_touch(&self, shard: &Shard) {
         self.opened.fetch_add(1, Relaxed);
-        if let Some(slot) = self.checked.get(shard.number as usize) {
+        if let Some(slot) = self.here().checked.get(shard.number as usize) {
             slot.get_or_init(|| shard.checked.clone());
+        }
+        if self.rules.is_lenient {
+            shard.warnings().for_each(|warning| tracing::warn!("{warning}"));
         }
         tracing::debug!(tensors = shard.header().len(), bytes = shard.checked.identity.bytes, "checked");
     }

@@ -1,11 +1,13 @@
 //! Tensors as they are done.
 
 use std::fmt;
+use std::mem;
+use std::process;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::load::{Job, Keeps, LoadOptions};
 use crate::read::Purpose;
 use crate::report::LoadReport;
@@ -35,10 +37,17 @@ use crate::threads::{drive, is_ours};
 /// # Ok::<(), weightmap::Error>(())
 /// ```
 pub struct TensorStream {
+    running: Option<Running>,
+    report: Option<LoadReport>,
+}
+
+/// A load that is under way.
+struct Running {
     job: Arc<Job>,
     tensors: Receiver<Tensor>,
-    driver: Option<JoinHandle<Result<LoadReport>>>,
-    report: Option<LoadReport>,
+    driver: JoinHandle<Result<LoadReport>>,
+    /// The process that the driver is a thread of.
+    process: u32,
 }
 
 impl Selection {
@@ -65,7 +74,16 @@ impl Selection {
                 let _ = sender.send(tensor);
             })
         })?;
-        Ok(TensorStream { job, tensors, driver: Some(driver), report: None })
+        let running = Running { job, tensors, driver, process: process::id() };
+        Ok(TensorStream { running: Some(running), report: None })
+    }
+}
+
+impl Running {
+    /// Whether this process is a fork of the one that it runs in. Then its threads are not here, and may have left locks
+    /// behind that nobody opens: it is not to be touched, nor dropped.
+    fn is_elsewhere(&self) -> bool {
+        self.process != process::id()
     }
 }
 
@@ -83,7 +101,7 @@ impl TensorStream {
 
     /// The driver is done when it has dropped its end of the channel.
     fn finish(&mut self) -> Option<Result<Tensor>> {
-        match self.driver.take()?.join() {
+        match self.running.take()?.driver.join() {
             Ok(Ok(report)) => {
                 self.report = Some(report);
                 None
@@ -98,26 +116,33 @@ impl Iterator for TensorStream {
     type Item = Result<Tensor>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Ok(tensor) = self.tensors.recv() else { return self.finish() };
+        let running = self.running.as_ref()?;
+        if running.is_elsewhere() {
+            mem::forget(self.running.take());
+            return Some(Err(Error::Forked));
+        }
+        let Ok(tensor) = running.tensors.recv() else { return self.finish() };
         let bytes = tensor.info().len_bytes();
         // First, since the gate lets others take memory at once.
         if !tensor.is_mapped() {
-            self.job.meter.let_go(bytes);
+            running.job.meter.let_go(bytes);
         }
-        self.job.gate.leave(bytes);
+        running.job.gate.leave(bytes);
         Some(Ok(tensor))
     }
 }
 
 impl Drop for TensorStream {
     fn drop(&mut self) {
-        self.job.cancel();
+        let Some(running) = self.running.take() else { return };
+        if running.is_elsewhere() {
+            return mem::forget(running);
+        }
+        running.job.cancel();
         // In a progress function this is the driver, or a worker that it waits for.
-        if let Some(driver) = self.driver.take()
-            && !is_ours()
-        {
+        if !is_ours() {
             // Its result is of no interest any more.
-            let _ = driver.join();
+            let _ = running.driver.join();
         }
     }
 }
