@@ -25,8 +25,19 @@ pub(crate) const LENGTH_BYTES: u64 = 8;
 pub struct Header {
     document: Document,
     data_start: u64,
+    /// Those that tensors cover.
+    data_bytes: u64,
     file_bytes: u64,
     warnings: Vec<Warning>,
+}
+
+/// What is accepted of a header.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeaderRules {
+    /// The longest one that is read.
+    pub(crate) max_bytes: u64,
+    /// Whether it is read as [`Header::parse_lenient`] does.
+    pub(crate) is_lenient: bool,
 }
 
 /// One tensor of a [`Header`].
@@ -44,7 +55,7 @@ pub struct HeaderEntry<'a> {
 
 impl Header {
     /// The length in bytes of the header of a file that is `file_bytes` long and begins with `first`: its
-    /// first 8 bytes, fewer if it is shorter.
+    /// first 8 bytes, fewer if it is shorter. Up to 512 tell better what another kind of file it is.
     ///
     /// # Errors
     /// [`HeaderError::TooShort`], [`HeaderError::EmptyHeader`], [`HeaderError::TooLong`] when it is more than
@@ -60,17 +71,36 @@ impl Header {
     /// The first rule that is broken: of JSON, then of each entry in the order of the header, then of the
     /// data area from its start.
     pub fn parse(json: &[u8], file_bytes: u64) -> Result<Self, HeaderError> {
+        Self::parse_as(json, file_bytes, false)
+    }
+
+    /// As [`parse`](Self::parse), and accepts two things more, each with a warning: bytes after the last tensor, which
+    /// no tensor is given ([`trailing_bytes`](Self::trailing_bytes)), and values of `__metadata__` that are no strings,
+    /// which are kept as their JSON text.
+    ///
+    /// # Errors
+    /// Those of [`parse`](Self::parse) but [`HeaderError::TrailingBytes`] and [`HeaderError::InvalidMetadataValue`].
+    pub fn parse_lenient(json: &[u8], file_bytes: u64) -> Result<Self, HeaderError> {
+        Self::parse_as(json, file_bytes, true)
+    }
+
+    pub(crate) fn parse_as(json: &[u8], file_bytes: u64, is_lenient: bool) -> Result<Self, HeaderError> {
         let header_bytes = json.len() as u64;
         let cut = || HeaderError::HeaderTruncated { header_bytes, file_bytes };
         let data_start = header_bytes.checked_add(LENGTH_BYTES).ok_or_else(cut)?;
-        let data_bytes = file_bytes.checked_sub(data_start).ok_or_else(cut)?;
-        let text = std::str::from_utf8(json)
-            .map_err(|error| HeaderError::NotUtf8 { byte: error.valid_up_to() as u64 })?;
-        let document = json::read(text)?;
+        let room = file_bytes.checked_sub(data_start).ok_or_else(cut)?;
+        let document = std::str::from_utf8(json)
+            .map_err(|error| HeaderError::NotUtf8 { byte: error.valid_up_to() as u64 })
+            .and_then(|text| json::read(text, is_lenient))
+            .map_err(|error| length::or_other_file(error, json))?;
         check::sizes(&document)?;
-        check::coverage(&document, data_bytes)?;
-        let warnings = warnings(text, &document);
-        Ok(Self { document, data_start, file_bytes, warnings })
+        let data_bytes = check::coverage(&document, room)?;
+        if data_bytes < room && !is_lenient {
+            return Err(HeaderError::TrailingBytes { trailing: data_bytes..room });
+        }
+        let mut header = Self { document, data_start, data_bytes, file_bytes, warnings: Vec::new() };
+        header.warnings = header.oddities(json);
+        Ok(header)
     }
 
     /// The number of tensors.
@@ -109,6 +139,12 @@ impl Header {
         self.document.metadata_keys.iter().zip(self.document.metadata_values.iter().map(AsRef::as_ref))
     }
 
+    /// The value of a key of `__metadata__`.
+    pub(crate) fn metadata_value(&self, key: &str) -> Option<&str> {
+        let number = usize::try_from(self.document.metadata_keys.find(key)?).ok()?;
+        self.document.metadata_values.get(number).map(AsRef::as_ref)
+    }
+
     /// Where the data begins in the file, in bytes; writers may leave it at any alignment.
     pub fn data_start(&self) -> u64 {
         self.data_start
@@ -116,7 +152,13 @@ impl Header {
 
     /// The bytes of data, which is the bytes of all tensors together.
     pub fn data_bytes(&self) -> u64 {
-        self.file_bytes - self.data_start
+        self.data_bytes
+    }
+
+    /// The bytes of the file after its last tensor, which belong to none: 0 unless the header was read leniently.
+    pub fn trailing_bytes(&self) -> u64 {
+        // The data ends in the file.
+        self.file_bytes - self.data_start - self.data_bytes
     }
 
     /// The length of the whole file in bytes.
@@ -134,11 +176,36 @@ impl Header {
         let range = self.data_start + row.range.start..self.data_start + row.range.end;
         HeaderEntry { name, dtype: &row.dtype, shape: self.document.shape(row), range }
     }
+
+    /// What was accepted by leniency, and then what is odd in any case.
+    fn oddities(&self, json: &[u8]) -> Vec<Warning> {
+        let trailing_bytes = (self.trailing_bytes() > 0).then(|| {
+            let message = format!(
+                "the tensors end at byte {} of the data, and {} more follow, which belong to none and are passed over",
+                self.data_bytes,
+                self.trailing_bytes()
+            );
+            Warning::new("TrailingBytesIgnored", message)
+        });
+        let metadata_as_text = self.document.other_value.map(|number| {
+            let (key, count) = (quote(self.document.metadata_keys.get(number)), self.document.other_values);
+            let message = format!(
+                "`__metadata__` key {key}: its value is not a string, and kept as its JSON text; such values in this \
+                 header: {count}"
+            );
+            Warning::new("MetadataValueAsText", message)
+        });
+        [trailing_bytes, metadata_as_text]
+            .into_iter()
+            .flatten()
+            .chain(warnings(json, &self.document))
+            .collect()
+    }
 }
 
 /// One warning of a kind, however often there is reason for it: a file must not make a report of any length.
-fn warnings(text: &str, document: &Document) -> Vec<Warning> {
-    let leading_space = (!text.starts_with('{')).then(|| {
+fn warnings(json: &[u8], document: &Document) -> Vec<Warning> {
+    let leading_space = (!json.starts_with(b"{")).then(|| {
         Warning::new("LeadingWhiteSpace", "white space before the header's '{', which some readers refuse")
     });
     let null_metadata = document.metadata_is_null.then(|| {
@@ -350,6 +417,23 @@ mod tests {
                     prop_assert_eq!(covered, header.data_bytes());
                 }
             }
+        }
+
+        #[test]
+        fn a_lenient_reader_sees_the_same_tensors_and_passes_over_what_follows(
+            (specs, order, space) in layouts(),
+            more in 0..1000_u64,
+        ) {
+            let (json, _) = write(&specs, &order, &space);
+            let right: u64 = specs.iter().map(tensor_bytes).sum();
+            let strict = parse(&json, right).unwrap();
+            let lenient =
+                Header::parse_lenient(json.as_bytes(), 8 + json.len() as u64 + right + more).unwrap();
+            let told = |header: &Header| format!("{:?}", header.iter().collect::<Vec<_>>());
+            prop_assert_eq!(told(&lenient), told(&strict));
+            prop_assert_eq!((lenient.trailing_bytes(), lenient.data_bytes()), (more, right));
+            let is_told = lenient.warnings().iter().any(|warning| warning.kind == "TrailingBytesIgnored");
+            prop_assert_eq!(is_told, more > 0);
         }
 
         #[test]

@@ -1,11 +1,14 @@
 //! How a checkpoint is opened.
 
+use crate::header::HeaderRules;
+
 /// Settings of [`ShardedModel::options`](crate::ShardedModel::options); the defaults are those of
 /// [`ShardedModel::open`](crate::ShardedModel::open).
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     pub(crate) variant: Option<String>,
     pub(crate) allow_missing: bool,
+    pub(crate) lenient: bool,
     pub(crate) max_header_bytes: u64,
     pub(crate) max_index_bytes: u64,
 }
@@ -15,6 +18,7 @@ impl Default for OpenOptions {
         Self {
             variant: None,
             allow_missing: false,
+            lenient: false,
             max_header_bytes: 100_000_000,
             max_index_bytes: 256 << 20,
         }
@@ -39,6 +43,20 @@ impl OpenOptions {
         self
     }
 
+    /// Accepts of a shard's header, beyond what the format allows, exactly this:
+    /// - bytes after the last tensor, with the warning `TrailingBytesIgnored`; they are never handed out;
+    /// - values of `__metadata__` that are no strings, with the warning `MetadataValueAsText`; they are kept as their JSON
+    ///   text.
+    ///
+    /// The warnings are those of the [`Header`](crate::Header), and come with the report of each load that touches the
+    /// shard, with [`check`](crate::check()), and as events of `tracing`. All else that is an error stays one: a short file,
+    /// holes, overlaps, duplicates.
+    #[must_use]
+    pub fn lenient(mut self, yes: bool) -> Self {
+        self.lenient = yes;
+        self
+    }
+
     /// The longest header in bytes that is read; by default 100,000,000, the limit of the reference
     /// implementation.
     #[must_use]
@@ -52,5 +70,9 @@ impl OpenOptions {
     pub fn max_index_bytes(mut self, bytes: u64) -> Self {
         self.max_index_bytes = bytes;
         self
+    }
+
+    pub(crate) fn header_rules(&self) -> HeaderRules {
+        HeaderRules { max_bytes: self.max_header_bytes, is_lenient: self.lenient }
     }
 }

@@ -48,8 +48,8 @@ fn bits(width: u32, shape: &[u64]) -> Option<u128> {
     shape.iter().try_fold(u128::from(width), |bits, &dim| bits.checked_mul(dim.into()))
 }
 
-/// Checks that the tensors cover the data exactly.
-pub(super) fn coverage(document: &Document, data_bytes: u64) -> Result<(), HeaderError> {
+/// Checks that the tensors cover the data without a gap, and gives how much of it: all, unless bytes follow the last.
+pub(super) fn coverage(document: &Document, data_bytes: u64) -> Result<u64, HeaderError> {
     let mut tensors: Vec<(&str, &Range<u64>)> =
         document.iter().map(|(name, row)| (name, &row.range)).collect();
     // The order of the header is that of the data as a rule, and then sorting is one pass.
@@ -77,10 +77,7 @@ pub(super) fn coverage(document: &Document, data_bytes: u64) -> Result<(), Heade
         let tensor = Box::from(*tensor);
         return Err(HeaderError::Truncated { tensor, expected: covered, found: data_bytes });
     }
-    if covered < data_bytes {
-        return Err(HeaderError::TrailingBytes { trailing: covered..data_bytes });
-    }
-    Ok(())
+    Ok(covered)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use crate::dtype::Dtype;
 use crate::error::HeaderError;
@@ -24,6 +25,9 @@ pub(super) struct Document {
     pub(super) metadata_keys: NameTable,
     pub(super) metadata_values: Vec<Box<str>>,
     pub(super) metadata_is_null: bool,
+    /// How many values of the metadata are no strings, and the number of the first of them.
+    pub(super) other_values: u64,
+    pub(super) other_value: Option<u32>,
     /// How many fields are unknown, and the first of them with the number of its tensor.
     pub(super) unknown_fields: u64,
     pub(super) unknown_field: Option<(u32, Box<str>)>,
@@ -48,12 +52,12 @@ impl Document {
     }
 }
 
-/// Reads the text of a header.
-pub(super) fn read(text: &str) -> Result<Document, HeaderError> {
+/// Reads the text of a header; a lenient reader keeps values of the metadata that are no strings as their text.
+pub(super) fn read(text: &str, is_lenient: bool) -> Result<Document, HeaderError> {
     if text.starts_with('\u{feff}') {
         return Err(HeaderError::ByteOrderMark);
     }
-    let mut reader = Reader::default();
+    let mut reader = Reader { is_lenient, ..Reader::default() };
     let mut json = serde_json::Deserializer::from_str(text);
     match json.deserialize_map(Tensors(&mut reader)).and_then(|()| json.end()) {
         Ok(()) => Ok(reader.document),
@@ -64,6 +68,7 @@ pub(super) fn read(text: &str) -> Result<Document, HeaderError> {
 #[derive(Default)]
 struct Reader {
     document: Document,
+    is_lenient: bool,
     place: Place,
     /// The fault that stopped the parser, where it is one of ours and not of JSON.
     fault: Option<HeaderError>,
@@ -122,6 +127,28 @@ impl Reader {
         }
     }
 
+    /// A value of the metadata: what a string says, and, for a lenient reader, the JSON text of anything else.
+    fn metadata_value<'de, A: MapAccess<'de>>(
+        &mut self,
+        number: u32,
+        map: &mut A,
+    ) -> Result<Box<str>, A::Error> {
+        let json = map.next_value::<&'de RawValue>()?.get();
+        if json.starts_with('"') {
+            return serde_json::from_str(json).map_err(|error| {
+                // What is wrong in a string is a fault of JSON.
+                self.place = Place::Outside;
+                A::Error::custom(message(&error))
+            });
+        }
+        if !self.is_lenient {
+            return Err(A::Error::custom(format_args!("expected a string, found {}", kind(json))));
+        }
+        self.document.other_values += 1;
+        self.document.other_value.get_or_insert(number);
+        Ok(json.into())
+    }
+
     fn explain(mut self, text: &str, error: &serde_json::Error) -> HeaderError {
         if let Some(fault) = self.fault.take() {
             return fault;
@@ -161,6 +188,17 @@ fn message(error: &serde_json::Error) -> Box<str> {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     text.strip_suffix(&place).unwrap_or(&text).chars().take(MOST_CHARS).collect()
+}
+
+/// What a JSON text is that is no string, with its article.
+fn kind(json: &str) -> &'static str {
+    match json.as_bytes() {
+        [b'{', ..] => "an object",
+        [b'[', ..] => "a list",
+        [b't' | b'f', ..] => "a boolean",
+        [b'n', ..] => "null",
+        _ => "a number",
+    }
 }
 
 /// A string, copied only if it has escapes.
@@ -325,7 +363,8 @@ impl<'de> Visitor<'de> for Metadata<'_> {
                 return Err(reader.fail(HeaderError::DuplicateMetadataKey { key: (*key).into() }));
             };
             reader.place = Place::MetadataValue { number };
-            reader.document.metadata_values.push(map.next_value()?);
+            let value = reader.metadata_value(number, &mut map)?;
+            reader.document.metadata_values.push(value);
             reader.place = Place::Metadata;
         }
         Ok(())
@@ -504,7 +543,7 @@ mod tests {
 
     #[test]
     fn a_metadata_value_that_is_no_string_names_its_key() {
-        for value in ["0", "null", "[]", r#"{"b":"c"}"#, "true"] {
+        for value in ["0", "1e400", "null", "[]", r#"{"b":"c"}"#, "true"] {
             match parse(format!(r#"{{"__metadata__":{{"x":"","step":{value}}}}}"#), 0).unwrap_err() {
                 HeaderError::InvalidMetadataValue { key, .. } => assert_eq!(&*key, "step"),
                 other => panic!("{value}: {other:?}"),
@@ -533,9 +572,6 @@ mod tests {
         assert_eq!(parse(format!(r#"{{"t":{deep}"#), 0).unwrap_err().kind(), "InvalidEntry");
         assert_eq!(parse(format!(r#"{{"t":{{"x":{deep}"#), 0).unwrap_err().kind(), "Json");
         assert_eq!(parse(format!(r#"{{"t":{{"shape":[{deep}"#), 0).unwrap_err().kind(), "InvalidEntry");
-        assert_eq!(
-            parse(format!(r#"{{"__metadata__":{{"x":{deep}"#), 0).unwrap_err().kind(),
-            "InvalidMetadataValue"
-        );
+        assert_eq!(parse(format!(r#"{{"__metadata__":{{"x":{deep}"#), 0).unwrap_err().kind(), "Json");
     }
 }

@@ -2,12 +2,13 @@
 
 use super::LENGTH_BYTES;
 use crate::error::HeaderError;
+use crate::signature::{Signature, TELLING_BYTES, recognise};
 
 pub(super) fn parse(first: &[u8], file_bytes: u64, limit: u64) -> Result<u64, HeaderError> {
-    let Some(&first) = first.first_chunk() else {
+    let Some(&length) = first.first_chunk() else {
         return Err(HeaderError::TooShort { file_bytes: first.len() as u64 });
     };
-    let header_bytes = u64::from_le_bytes(first);
+    let header_bytes = u64::from_le_bytes(length);
     let room = file_bytes.saturating_sub(LENGTH_BYTES);
     if header_bytes == 0 {
         return Err(HeaderError::EmptyHeader);
@@ -15,63 +16,50 @@ pub(super) fn parse(first: &[u8], file_bytes: u64, limit: u64) -> Result<u64, He
     if header_bytes <= limit.min(room) {
         return Ok(header_bytes);
     }
-    // A length that fits the file, or would if more of it were there, can begin with any bytes: two of them
+    // A length that fits the file, or would if more of it were there, can begin with any bytes: few of them
     // are a signature only where no header could be as long as they say.
-    let absurd = u32::try_from(header_bytes).is_err();
-    if (absurd || header_bytes > room)
-        && let Some((looks_like, advice)) = recognise(first, if absurd { 2 } else { 4 }, limit.min(room))
+    let is_absurd = u32::try_from(header_bytes).is_err();
+    let least = match header_bytes > limit {
+        _ if is_absurd => 2,
+        true => 3,
+        false => 4,
+    };
+    if (is_absurd || header_bytes > room)
+        && let Some(error) = other_file(first, least, limit.min(room))
     {
-        return Err(HeaderError::NotSafetensors { looks_like, advice });
+        return Err(error);
     }
     Err(if header_bytes > limit {
-        HeaderError::TooLong { header_bytes, limit }
+        HeaderError::TooLong { header_bytes, limit, file_bytes }
     } else {
         HeaderError::HeaderTruncated { header_bytes, file_bytes }
     })
 }
 
-const FETCH: &str = "fetch the file again, and look at what the server answers";
-const CONVERT: &str = "convert it, or point to the safetensors files beside it";
-
-/// How files begin that have been found under the name of a shard, what they are, and what to do.
-const SIGNATURES: [(&[u8], &str, &str); 12] = [
-    (b"version ", "a Git LFS pointer", "fetch the content with `git lfs pull`, or download the file itself"),
-    (b"PK\x03\x04", "a zip archive, as PyTorch writes", CONVERT),
-    (b"\x80\x02", "a pickle, as old PyTorch writes", CONVERT),
-    (b"\x80\x03", "a pickle", CONVERT),
-    (b"\x80\x04", "a pickle", CONVERT),
-    (b"\x80\x05", "a pickle", CONVERT),
-    (b"GGUF", "a GGUF file", CONVERT),
-    (b"\x89HDF", "an HDF5 file", CONVERT),
-    (b"\x93NUMPY", "a NumPy array", CONVERT),
-    (b"\x1f\x8b", "a gzip archive", "unpack it"),
-    (
-        b"\x00\x05\x16\x07",
-        "an AppleDouble file, which macOS leaves beside the real one",
-        "delete it; the real file has the same name without `._`",
-    ),
-    (b"\xef\xbb\xbf", "text", FETCH),
-];
-
-/// What a file is that begins with these bytes, and what to do.
-///
-/// Signatures of fewer than `least` bytes do not count; `most` is the longest header that could be.
-fn recognise(first: [u8; 8], least: usize, most: u64) -> Option<(&'static str, &'static str)> {
-    let here = |signature: &[u8]| signature.len() >= least && first.starts_with(signature);
-    if let Some(&(_, looks_like, advice)) = SIGNATURES.iter().find(|(signature, ..)| here(signature)) {
-        return Some((looks_like, advice));
+/// The error of a header that is no JSON, or that the file is of another kind, whose first bytes make a length that fits.
+pub(super) fn or_other_file(error: HeaderError, json: &[u8]) -> HeaderError {
+    if json.starts_with(b"{") || !matches!(error, HeaderError::NotUtf8 { .. } | HeaderError::Json { .. }) {
+        return error;
     }
-    if first.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r')) {
-        return Some(match first.trim_ascii_start().first() {
-            Some(b'<') => ("HTML or XML, perhaps the page of an error", FETCH),
-            Some(b'{' | b'[') => ("JSON, perhaps the message of an error", FETCH),
-            _ => ("text, perhaps the message of an error", FETCH),
-        });
+    let start: Vec<u8> = (json.len() as u64)
+        .to_le_bytes()
+        .into_iter()
+        .chain(json.iter().copied())
+        .take(TELLING_BYTES)
+        .collect();
+    other_file(&start, 3, 0).unwrap_or(error)
+}
+
+/// What a file is that begins with these bytes, and what to do; `most` is the longest header that could be.
+fn other_file(first: &[u8], least: usize, most: u64) -> Option<HeaderError> {
+    if let Some(Signature { looks_like, advice }) = recognise(first, least) {
+        return Some(HeaderError::NotSafetensors { looks_like, advice });
     }
-    (1..=most).contains(&u64::from_be_bytes(first)).then_some((
-        "a file whose header length is in big-endian order",
-        "write it again on a little-endian machine or with a writer that keeps to the format",
-    ))
+    let swapped = first.first_chunk().map_or(0, |&first| u64::from_be_bytes(first));
+    (1..=most).contains(&swapped).then_some(HeaderError::NotSafetensors {
+        looks_like: "a file whose header length is in big-endian order",
+        advice: "write it again on a little-endian machine or with a writer that keeps to the format",
+    })
 }
 
 #[cfg(test)]
@@ -106,7 +94,7 @@ mod tests {
         assert_eq!(parse(&LIMIT.to_le_bytes(), u64::MAX, LIMIT), Ok(LIMIT));
         let above = LIMIT + 1;
         let error = parse(&above.to_le_bytes(), u64::MAX, LIMIT).unwrap_err();
-        assert_eq!(error, HeaderError::TooLong { header_bytes: above, limit: LIMIT });
+        assert_eq!(error, HeaderError::TooLong { header_bytes: above, limit: LIMIT, file_bytes: u64::MAX });
         let message = error.to_string();
         for part in ["100000001", "100000000", "OpenOptions::max_header_bytes"] {
             assert!(message.contains(part), "{message}");
@@ -158,7 +146,10 @@ mod tests {
         for bytes in [*b"PK\x03\x04\0\0\0\0", *b"{\n\0\0\0\0\0\0", *b"\x80\x02\0\0\0\0\0\0"] {
             let header_bytes = u64::from_le_bytes(bytes);
             assert_eq!(parse(&bytes, LIMIT, LIMIT), Ok(header_bytes));
-            assert_eq!(parse(&bytes, LIMIT, 9).unwrap_err(), HeaderError::TooLong { header_bytes, limit: 9 });
+            assert_eq!(
+                parse(&bytes, LIMIT, 9).unwrap_err(),
+                HeaderError::TooLong { header_bytes, limit: 9, file_bytes: LIMIT }
+            );
         }
         // A file that is cut inside a header of 640 bytes is no pickle.
         assert_eq!(parse(b"\x80\x02\0\0\0\0\0\0", 100, LIMIT).unwrap_err().kind(), "HeaderTruncated");
