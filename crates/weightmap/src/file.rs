@@ -13,10 +13,7 @@ use crate::identity::FileIdentity;
 /// A FIFO does not block it, a terminal does not become the process's own, and what is there is judged on the
 /// descriptor, so that nothing can be swapped in between the check and the use.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, FileIdentity)> {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, REGULAR);
-    open_with(options.read(true), path)
+    open_with(REGULAR, path)
 }
 
 /// The same for reads past the page cache, which have to be aligned.
@@ -25,21 +22,25 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, FileIdentity)> {
 /// `EINVAL` where the file system has no such reads, [`io::ErrorKind::Unsupported`] where the system has none.
 pub(crate) fn open_direct(path: &Path) -> Result<(File, FileIdentity)> {
     #[cfg(target_os = "linux")]
-    {
-        let mut options = OpenOptions::new();
-        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, REGULAR | libc::O_DIRECT);
-        open_with(options.read(true), path)
-    }
+    return open_with(REGULAR | libc::O_DIRECT, path);
     #[cfg(not(target_os = "linux"))]
     Err(Error::io(path, "open past the page cache", io::ErrorKind::Unsupported.into()))
 }
 
 /// The flags that [`open_regular`] promises the effects of.
 #[cfg(unix)]
-const REGULAR: libc::c_int = libc::O_NONBLOCK | libc::O_NOCTTY;
+const REGULAR: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
+#[cfg(not(unix))]
+const REGULAR: i32 = 0;
 
-fn open_with(options: &OpenOptions, path: &Path) -> Result<(File, FileIdentity)> {
-    let file = options.open(path).map_err(|source| {
+fn open_with(flags: i32, path: &Path) -> Result<(File, FileIdentity)> {
+    let file = match open_for_reading(flags, path) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            open_leased(flags, path).map_err(|_| error)
+        }
+        file => file,
+    };
+    let file = file.map_err(|source| {
         // A socket cannot be opened at all (ENXIO); Windows refuses directories. Say what is there instead.
         match std::fs::metadata(path).ok().and_then(|metadata| irregular(&metadata)) {
             Some(found) => Error::NotRegularFile { path: path.to_owned(), found },
@@ -51,6 +52,50 @@ fn open_with(options: &OpenOptions, path: &Path) -> Result<(File, FileIdentity)>
         Some(found) => Err(Error::NotRegularFile { path: path.to_owned(), found }),
         None => Ok((file, FileIdentity::of(&metadata))),
     }
+}
+
+fn open_for_reading(flags: i32, path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags);
+    #[cfg(not(unix))]
+    let _ = flags;
+    options.read(true).open(path)
+}
+
+/// Opens a file on which another process has a lease, as file servers do: an open that does not block is refused, and has
+/// told the holder to give way. What is there is held first and seen to be a regular file, so that this waits for nobody
+/// but the holder, and the kernel bounds that (`/proc/sys/fs/lease-break-time`).
+#[cfg(target_os = "linux")]
+fn open_leased(flags: i32, path: &Path) -> io::Result<File> {
+    use std::os::fd::AsRawFd;
+    let held = open_for_reading(libc::O_PATH, path)?;
+    if irregular(&held.metadata()?).is_some() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let again = format!("/proc/self/fd/{}", held.as_raw_fd());
+    open_for_reading(flags & !libc::O_NONBLOCK, Path::new(&again))
+}
+
+/// Other systems have no leases that reads break.
+#[cfg(not(target_os = "linux"))]
+fn open_leased(_: i32, _: &Path) -> io::Result<File> {
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Fails if an open file is not as it was when it was identified: shorter, longer or written to since.
+pub(crate) fn verify_unchanged(path: &Path, expected: &FileIdentity, file: &File) -> Result<()> {
+    let metadata = file.metadata().map_err(|error| Error::io(path, "stat", error))?;
+    verify_same(path, expected, &FileIdentity::of(&metadata))
+}
+
+/// Fails if what was found is not the file that was expected, or not as it was.
+pub(crate) fn verify_same(path: &Path, expected: &FileIdentity, found: &FileIdentity) -> Result<()> {
+    let differences = expected.differences(found);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::ShardChanged { path: path.to_owned(), differences })
 }
 
 /// The bytes of a range of a file that was seen to have them.
@@ -65,6 +110,24 @@ pub(crate) fn read_range(file: &File, range: Range<u64>) -> io::Result<Vec<u8>> 
     bytes.resize(length, 0);
     read_exact_at(file, &mut bytes, range.start)?;
     Ok(bytes)
+}
+
+/// Shows that there is memory to read a text of so many bytes into tables of what it says. Without it they would end the
+/// process, as allocations do that are not asked for beforehand.
+///
+/// It is no more than a look: who takes the memory meanwhile still has it.
+///
+/// # Errors
+/// [`io::ErrorKind::OutOfMemory`].
+pub(crate) fn room_to_read(text_bytes: usize) -> io::Result<()> {
+    /// What tables take beside the text that they are made of, at most and rarely.
+    const TIMES: usize = 5;
+    /// A text that no process is too small for.
+    const SMALL: usize = 1 << 20;
+    if text_bytes <= SMALL {
+        return Ok(());
+    }
+    Vec::<u8>::new().try_reserve_exact(text_bytes.saturating_mul(TIMES)).map_err(io::Error::from)
 }
 
 /// Fills `buffer` from `offset` on.

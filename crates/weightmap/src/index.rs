@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use crate::error::{IndexError, IndexFault};
+use crate::error::{IndexError, IndexFault, Kept};
 use crate::names::NameTable;
 use crate::shard_name::ShardName;
 use crate::warning::Warning;
@@ -155,9 +155,6 @@ impl Shards {
     }
 }
 
-/// Faults that are kept; a hostile file of 256 MiB could hold 40 million.
-const MAX_FAULTS: usize = 1000;
-
 /// An index in the making.
 #[derive(Debug, Default)]
 struct Builder {
@@ -166,16 +163,12 @@ struct Builder {
     shard_of: Vec<u32>,
     shards: Shards,
     metadata: Option<Box<str>>,
-    faults: Vec<IndexFault>,
-    fault_count: usize,
+    faults: Kept<IndexFault>,
 }
 
 impl Builder {
     fn fault(&mut self, fault: IndexFault) {
-        self.fault_count += 1;
-        if self.faults.len() < MAX_FAULTS {
-            self.faults.push(fault);
-        }
+        self.faults.push(fault);
     }
 
     /// Notes that a header of shard `second` has a tensor that is known already.
@@ -190,9 +183,9 @@ impl Builder {
     }
 
     fn finish(self) -> Result<Index, IndexError> {
-        let Self { tensors, shard_of, shards, metadata, faults, fault_count } = self;
-        if fault_count > 0 {
-            return Err(IndexError::Faults { faults, count: fault_count });
+        let Self { tensors, shard_of, shards, metadata, faults } = self;
+        if faults.count() > 0 {
+            return Err(IndexError::Faults { count: faults.count(), faults: faults.first });
         }
         let mut by_shard: Vec<u32> = (0..).take(tensors.len()).collect();
         by_shard.sort_by_key(|&tensor| shard_of.get(tensor as usize));

@@ -16,8 +16,9 @@ use listing::Listing;
 use ranks::Ranks;
 
 use crate::error::{Error, IndexError, Result, list, quote, quote_all};
-use crate::file::open_regular;
+use crate::file::{open_regular, room_to_read, verify_unchanged};
 use crate::index::Index;
+use crate::missing::Missing;
 use crate::options::OpenOptions;
 use crate::shard_name::{ShardName, is_one_part};
 use crate::warning::Warning;
@@ -40,8 +41,8 @@ pub(crate) enum Origin {
     Indexed {
         path: PathBuf,
         index: Index,
-        /// By shard: the error for one that is absent; all are there unless missing ones are allowed.
-        missing: Vec<Option<Error>>,
+        /// Those that are absent, which was allowed.
+        missing: Missing,
     },
     /// From the headers of these shards, which are all there are.
     Headers(Vec<ShardName>),
@@ -116,16 +117,15 @@ impl Layout {
         let lacks = listing.lacks(index.shards())?;
         let mut warnings: Vec<_> =
             index.warnings().iter().map(|warning| warning.clone().file(&path)).collect();
-        let mut each = Vec::new().into_iter();
+        let mut missing = Missing::default();
         if lacks.contains(&true) {
             let error = listing.missing_shards(&path, &index, &lacks);
             if !options.allow_missing || !lacks.contains(&false) {
                 return Err(error);
             }
             warnings.push(Warning::new("MissingShards", error.to_string()).file(&path));
-            each = error.into_each().into_iter();
+            missing = Missing::new(lacks, error);
         }
-        let missing = lacks.into_iter().map(|lacks| if lacks { each.next() } else { None }).collect();
         Ok(Self {
             dir: listing.directory.clone(),
             origin: Origin::Indexed { path, index, missing },
@@ -285,9 +285,9 @@ impl<'a> Choice<'a> {
         let directory = &self.listing.directory;
         for (file, error) in stale {
             let reason = match error {
-                Error::MissingShards { missing, .. } => {
+                Error::MissingShards { missing, count, .. } => {
                     let names = missing.iter().map(|shard| quote(&shard.name));
-                    format!("none of its shards is here ({})", list(names, missing.len() as u64))
+                    format!("none of its shards is here ({})", list(names, *count as u64))
                 }
                 _ => "it lists no tensor".to_owned(),
             };
@@ -321,7 +321,7 @@ fn names<'a>(files: impl Iterator<Item = &'a str>) -> Vec<ShardName> {
 /// Whether an error says that nothing at all of what an index names is there.
 fn is_stale(error: &Error) -> bool {
     match error {
-        Error::MissingShards { missing, shards, .. } => missing.len() == *shards,
+        Error::MissingShards { count, shards, .. } => count == shards,
         Error::Index { fault, .. } => **fault == IndexError::EmptyWeightMap,
         _ => false,
     }
@@ -334,22 +334,27 @@ fn read_index(path: &Path, limit: u64) -> Result<Index> {
     if identity.bytes > limit {
         return Err(too_large(identity.bytes));
     }
-    let json = read_up_to(path, file, identity.bytes, limit.saturating_add(1))?;
+    let json = read_up_to(path, &file, identity.bytes, limit.saturating_add(1))?;
     // A file can grow while it is read.
     if json.len() as u64 > limit {
         return Err(too_large(json.len() as u64));
     }
+    // Of an index that is written to meanwhile one can be put together that never was.
+    verify_unchanged(path, &identity, &file)?;
+    room_to_read(json.len()).map_err(|error| {
+        Error::io(path, format!("have memory for an index of {} bytes", json.len()), error)
+    })?;
     Index::parse(&json).map_err(refused)
 }
 
 /// The first bytes of a file, `limit` at most.
 fn read_start(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let (file, identity) = open_regular(path)?;
-    read_up_to(path, file, identity.bytes.min(limit), limit)
+    read_up_to(path, &file, identity.bytes.min(limit), limit)
 }
 
 /// Reads what there is, `limit` bytes at most; `expected` is how many there should be.
-fn read_up_to(path: &Path, file: File, expected: u64, limit: u64) -> Result<Vec<u8>> {
+fn read_up_to(path: &Path, file: &File, expected: u64, limit: u64) -> Result<Vec<u8>> {
     let mut content = Vec::new();
     // One byte more than is expected, so that the end is found without another allocation.
     let length = usize::try_from(expected).unwrap_or(usize::MAX).saturating_add(1);

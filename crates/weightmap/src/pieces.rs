@@ -7,15 +7,12 @@ mod tiling;
 use std::ops::Range;
 
 use crate::dtype::Dtype;
-use crate::error::{PieceFault, PiecesError, SliceError};
+use crate::error::{Kept, PieceFault, PiecesError, SliceError};
 use crate::header::{Header, HeaderEntry};
 use crate::names::NameTable;
 use crate::shard_name::ShardName;
 
 pub(crate) use offsets::Offsets;
-
-/// Faults that are kept; damaged offsets can make one of each tensor.
-const MAX_FAULTS: usize = 1000;
 
 /// A whole tensor and the pieces that make it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,10 +81,10 @@ pub(crate) type Member<'a> = (&'a ShardName, &'a Header, &'a Offsets);
 /// All faults of all tensors.
 pub(crate) fn gather(shards: &[Member<'_>]) -> Result<Gathered, PiecesError> {
     let mut names = NameTable::default();
-    let mut faults = Faults::default();
+    let mut faults = Kept::default();
     let mut found: Vec<Vec<Found<'_>>> = Vec::new();
     for (shard, (_, header, offsets)) in (0..).zip(shards) {
-        offsets.faults().iter().for_each(|fault| faults.add(fault.clone()));
+        faults.append(offsets.faults().clone());
         for (number, entry) in (0..).zip(header.iter()) {
             let tensor = names.insert(entry.name).unwrap_or_else(|there| there);
             let piece = Found { shard, entry, offsets: offsets.get(number) };
@@ -98,8 +95,8 @@ pub(crate) fn gather(shards: &[Member<'_>]) -> Result<Gathered, PiecesError> {
         }
     }
     // Offsets that cannot be read would be told once more, as those that are not there.
-    faults.none()?;
-    let mut faults = Faults::default();
+    none(faults)?;
+    let mut faults = Kept::default();
     let mut gathered = Gathered { names, ..Gathered::default() };
     for found in &found {
         match whole(shards, found) {
@@ -107,10 +104,10 @@ pub(crate) fn gather(shards: &[Member<'_>]) -> Result<Gathered, PiecesError> {
                 gathered.shard_of.push(shard);
                 gathered.pieces.push(pieces);
             }
-            Err(fault) => faults.add(fault),
+            Err(fault) => faults.push(fault),
         }
     }
-    faults.none().map(|()| gathered)
+    none(faults).map(|()| gathered)
 }
 
 /// The shard of a tensor's first piece, and, where it lies in more than that, the pieces.
@@ -228,26 +225,11 @@ impl Piece {
     }
 }
 
-/// Faults in the order in which they are found, the first of them kept.
-#[derive(Default)]
-struct Faults {
-    kept: Vec<PieceFault>,
-    count: usize,
-}
-
-impl Faults {
-    fn add(&mut self, fault: PieceFault) {
-        self.count = self.count.saturating_add(1);
-        if self.kept.len() < MAX_FAULTS {
-            self.kept.push(fault);
-        }
-    }
-
-    fn none(self) -> Result<(), PiecesError> {
-        match self.count {
-            0 => Ok(()),
-            count => Err(PiecesError { faults: self.kept, count }),
-        }
+/// Fails if there are any.
+fn none(faults: Kept<PieceFault>) -> Result<(), PiecesError> {
+    match faults.count() {
+        0 => Ok(()),
+        count => Err(PiecesError { faults: faults.first, count }),
     }
 }
 

@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use crate::error::ShardNameError;
 
+/// The most bytes of a name: those of a path on Linux. Nothing is gained by taking a longer one apart.
+const LONGEST: usize = 4096;
+
 /// The path of a shard relative to the directory of its index, its parts separated by `/`.
 ///
 /// A name that exists is safe: on no operating system does it lead out of that directory. It is judged as
@@ -34,6 +37,12 @@ impl ShardName {
         // Windows strips trailing dots and spaces, so that `.. ` is `..` there, and `a.` is `a`. `.` and the
         // empty part stay put.
         let moves = |part: &str| !matches!(part, "" | ".") && part.ends_with(['.', ' ']);
+        if name.len() > LONGEST {
+            return Err(ShardNameError::Bad {
+                name: name.to_owned(),
+                reason: "it is longer than a path can be",
+            });
+        }
         let faults = [
             (name.contains('\0'), "it contains a NUL"),
             (name.contains('\\'), "it contains a backslash, which separates folders on Windows"),

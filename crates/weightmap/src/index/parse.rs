@@ -9,6 +9,7 @@ use super::{Builder, Index};
 use crate::error::{IndexError, IndexFault};
 use crate::names::NameTable;
 use crate::shard_name::ShardName;
+use crate::signature::{Signature, TELLING_BYTES, binary};
 
 /// Keys at the top that an error names where `weight_map` is not among them.
 const KEYS_SHOWN: usize = 10;
@@ -18,11 +19,12 @@ const MESSAGE_CHARS: usize = 300;
 pub(super) fn parse(json: &[u8]) -> Result<Index, IndexError> {
     let text = std::str::from_utf8(json).map_err(|error| match json {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => IndexError::Bom { encoding: "UTF-16" },
-        _ => IndexError::NotUtf8 { offset: error.valid_up_to() },
+        _ => other_file(json).unwrap_or(IndexError::NotUtf8 { offset: error.valid_up_to() }),
     })?;
     let mut file = File::for_text(text);
     let mut reader = serde_json::Deserializer::from_str(text);
-    reader.deserialize_any(&mut file).and_then(|()| reader.end()).map_err(|error| explain(text, &error))?;
+    let read = reader.deserialize_any(&mut file).and_then(|()| reader.end());
+    read.map_err(|error| other_file(json).unwrap_or_else(|| explain(text, &error)))?;
     if !file.has_weight_map {
         return Err(IndexError::NoWeightMap { found: file.keys });
     }
@@ -36,12 +38,12 @@ struct File {
     /// The first keys at the top.
     keys: Vec<String>,
     has_weight_map: bool,
-    /// The shards as the file spells them, which it repeats for each tensor.
+    /// The shards as the file spells them, where that is not the name as it is kept.
     spellings: NameTable,
-    /// The shard of each spelling; `None` for one that is no shard name.
+    /// The shard of each such spelling; `None` for one that is no shard name.
     spelled: Vec<Option<u32>>,
-    /// The spelling of the tensor before, most often that of the next one too.
-    previous: u32,
+    /// The spelling of the tensor before, most often that of the next one too, and its shard.
+    previous: Option<(String, Option<u32>)>,
 }
 
 impl File {
@@ -54,7 +56,7 @@ impl File {
             has_weight_map: false,
             spellings: NameTable::default(),
             spelled: Vec::new(),
-            previous: 0,
+            previous: None,
         }
     }
 
@@ -68,27 +70,38 @@ impl File {
 
     /// Takes the shard of the tensor whose name was read last.
     fn shard(&mut self, tensor: u32, spelling: &str) {
-        if self.spelled.is_empty() || self.spellings.get(self.previous) != spelling {
-            self.previous = self.spellings.insert(spelling).unwrap_or_else(|there| there);
+        if self.previous.as_ref().is_none_or(|(previous, _)| previous != spelling) {
+            let shard =
+                self.builder.shards.numbers.find(spelling).or_else(|| self.respelled(tensor, spelling));
+            let mut text = self.previous.take().map(|(text, _)| text).unwrap_or_default();
+            text.clear();
+            text.push_str(spelling);
+            self.previous = Some((text, shard));
         }
-        if self.spelled.len() == self.previous as usize {
-            let shard = self.new_spelling(tensor, spelling);
-            self.spelled.push(shard);
-        }
-        if let Some(&Some(shard)) = self.spelled.get(self.previous as usize) {
+        if let Some((_, Some(shard))) = self.previous {
             self.builder.shard_of.push(shard);
         }
     }
 
-    fn new_spelling(&mut self, tensor: u32, spelling: &str) -> Option<u32> {
-        match ShardName::parse(spelling) {
+    /// The shard of a spelling that is new, or is not the name as it is kept.
+    fn respelled(&mut self, tensor: u32, spelling: &str) -> Option<u32> {
+        if let Some(number) = self.spellings.find(spelling) {
+            return self.spelled.get(number as usize).copied().flatten();
+        }
+        let name = ShardName::parse(spelling);
+        let is_kept = name.as_ref().is_ok_and(|name| name.as_str() == spelling);
+        let shard = match name {
             Ok(name) => Some(self.builder.shards.insert(name)),
             Err(fault) => {
                 let tensor = self.builder.tensors.get(tensor).to_owned();
                 self.builder.fault(IndexFault::ShardName { tensor, fault });
                 None
             }
+        };
+        if !is_kept && self.spellings.insert(spelling).is_ok() {
+            self.spelled.push(shard);
         }
+        shard
     }
 
     fn second<'de, A: MapAccess<'de>>(&mut self, key: &'static str, map: &mut A) -> Result<(), A::Error> {
@@ -242,6 +255,17 @@ impl<'de> Visitor<'de> for Shard<'_> {
         self.0.not_a_name(self.1, "an object");
         Ok(())
     }
+}
+
+/// The error of an index that is a file of another kind, whose first bytes no JSON has.
+fn other_file(json: &[u8]) -> Option<IndexError> {
+    let is_shard = matches!(json, [_, _, _, _, 0, 0, 0, 0, b'{', ..]);
+    if is_shard {
+        return Some(IndexError::OtherFile { looks_like: "a safetensors file" });
+    }
+    let start = json.get(..json.len().min(TELLING_BYTES)).unwrap_or_default();
+    let Signature { looks_like, .. } = binary(start, 2)?;
+    Some(IndexError::OtherFile { looks_like })
 }
 
 /// Says what is wrong with a text that the JSON parser refused.

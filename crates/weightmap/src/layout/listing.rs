@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::candidate::Candidate;
-use crate::error::{Error, MissingShard, Result, quote_all};
+use crate::error::{Error, Kept, MissingShard, Result, quote_all};
 use crate::index::Index;
 use crate::shard_name::ShardName;
 
@@ -56,32 +57,52 @@ impl Listing {
 
     /// Which shards are not there. The folders that they are in are listed too, each once.
     pub(super) fn lacks(&self, shards: &[ShardName]) -> Result<Vec<bool>> {
-        let mut folders = BTreeMap::new();
-        let lacks = |shard: &ShardName| {
-            let Some((folder, file)) = shard.as_str().rsplit_once('/') else {
-                return Ok(!self.has(shard.as_str()));
-            };
-            if !folders.contains_key(folder) {
-                let listing = Self::read_if_there(&self.directory.join(folder))?;
-                folders.insert(folder.to_owned(), listing);
+        let mut known = BTreeMap::new();
+        let lacks = |shard: &ShardName| match shard.as_str().rsplit_once('/') {
+            Some((folder, file)) => {
+                Ok(!self.folder(folder, &mut known)?.is_some_and(|listing| listing.has(file)))
             }
-            Ok(!folders.get(folder).is_some_and(|listing| listing.has(file)))
+            None => Ok(!self.has(shard.as_str())),
         };
         shards.iter().map(lacks).collect()
     }
 
+    /// The listing of a folder, if it is there. It is looked for in that of the folder above it, so that very many that are
+    /// not there cost no call of the system.
+    fn folder(&self, path: &str, known: &mut BTreeMap<String, Rc<Self>>) -> Result<Option<Rc<Self>>> {
+        let mut above: Option<Rc<Self>> = None;
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        for path in ends.filter_map(|end| path.get(..end)) {
+            let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+            if !above.as_deref().unwrap_or(self).has(name) {
+                return Ok(None);
+            }
+            let listing = match known.get(path) {
+                Some(listing) => Rc::clone(listing),
+                None => Rc::new(Self::read_if_there(&self.directory.join(path))?),
+            };
+            known.entry(path.to_owned()).or_insert_with(|| Rc::clone(&listing));
+            above = Some(listing);
+        }
+        Ok(above)
+    }
+
     /// The error for shards of an index that are not there.
     pub(super) fn missing_shards(&self, path: &Path, index: &Index, lacks: &[bool]) -> Error {
-        let missing = (0..).zip(index.shards()).zip(lacks).filter(|(_, lacks)| **lacks).enumerate();
-        let missing = missing.map(|(position, ((number, shard), _))| MissingShard {
-            name: shard.as_str().to_owned(),
-            tensors: index.tensors_of(number).len(),
+        let mut missing = Kept::default();
+        for ((number, shard), _) in (0..).zip(index.shards()).zip(lacks).filter(|(_, lacks)| **lacks) {
             // No more than a message shows, since each takes a walk over all names.
-            similar: if position < 10 { self.similar(shard.as_str()) } else { None },
-        });
+            let similar = if missing.count() < 10 { self.similar(shard.as_str()) } else { None };
+            missing.push_with(|| MissingShard {
+                name: shard.as_str().to_owned(),
+                tensors: index.tensors_of(number).len(),
+                similar,
+            });
+        }
         Error::MissingShards {
             path: path.to_owned(),
-            missing: missing.collect(),
+            count: missing.count(),
+            missing: missing.first,
             shards: index.shards().len(),
             hint: self.others().map_or_else(String::new, |others| format!(" Here are {others}")),
         }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::error::{PieceFault, count, quote};
+use crate::error::{Kept, PieceFault, count, quote};
 use crate::header::Header;
 use crate::shard_name::ShardName;
 
@@ -20,13 +20,13 @@ const MESSAGE_CHARS: usize = 200;
 pub(crate) struct Offsets {
     /// By the number of the tensor in the header; as many as it has dimensions.
     by_entry: Vec<Option<Box<[u64]>>>,
-    faults: Vec<PieceFault>,
+    faults: Kept<PieceFault>,
 }
 
 impl Offsets {
     /// Reads what a header says; it need not say anything.
     pub(crate) fn read(shard: &ShardName, header: &Header) -> Self {
-        let mut offsets = Self { by_entry: vec![None; header.len()], faults: Vec::new() };
+        let mut offsets = Self { by_entry: vec![None; header.len()], faults: Kept::default() };
         if let Some((_, text)) = header.metadata().find(|(key, _)| *key == KEY) {
             let mut json = serde_json::Deserializer::from_str(text);
             let reader = Reader { shard, header, offsets: &mut offsets };
@@ -43,7 +43,7 @@ impl Offsets {
         self.by_entry.get(number as usize)?.as_deref()
     }
 
-    pub(super) fn faults(&self) -> &[PieceFault] {
+    pub(super) fn faults(&self) -> &Kept<PieceFault> {
         &self.faults
     }
 }
