@@ -26,7 +26,7 @@ pub(crate) enum Populated {
     /// By `MADV_POPULATE_READ`: a fault that fails is an error.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "no other system has it"))]
     Advised,
-    /// The system has no such call: the caller has to touch the pages, where a fault that fails is a signal.
+    /// Not at all: the system has no such call, and touching them is a signal where a fault fails.
     Unsupported,
 }
 
@@ -133,7 +133,15 @@ impl FileMap {
             match self.0.advise_range(memmap2::Advice::PopulateRead, start, bytes.len()) {
                 Ok(()) => return Ok(Populated::Advised),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                // An older kernel; and one that lets the process make no such call.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::InvalidInput
+                            | io::ErrorKind::PermissionDenied
+                            | io::ErrorKind::Unsupported
+                    ) =>
+                {
                     return Ok(Populated::Unsupported);
                 }
                 Err(error) => return Err(error),

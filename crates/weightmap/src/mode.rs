@@ -17,7 +17,7 @@ pub enum ReadMode {
     Auto,
     /// Without a copy: tensors lie in the mapped file, and their pages are brought in in windows by
     /// `MADV_POPULATE_READ`, where an I/O fault is an error. Linux before 5.14 and other systems lack that:
-    /// there the pages are touched, after it was seen that the file has its size.
+    /// there they are read by position, which brings them into the page cache and leaves the faults to the caller.
     Mapped,
     /// Positioned reads into memory of the tensors' own, aligned for every element type. What happens to the
     /// file afterwards does not concern them.

@@ -11,6 +11,7 @@ pub(crate) mod source;
 mod worker;
 
 use std::cell::OnceCell;
+use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -46,6 +47,12 @@ pub(crate) trait Reader {
     /// [`Error::Io`](crate::Error::Io); [`Error::Cancelled`](crate::Error::Cancelled) between two requests to
     /// the kernel. What the fills hold is then anything.
     fn read(&self, range: &Range<u64>, fills: &mut [Fill<'_>], worker: &mut Worker<'_>) -> Result<()>;
+
+    /// The descriptor that it holds, if it holds one. Whoever needs one beside it takes this: threads that each held one and
+    /// waited for another could wait for each other.
+    fn file(&self) -> Option<&Arc<File>> {
+        None
+    }
 }
 
 /// How requests of one shard are read, and why.
@@ -98,7 +105,13 @@ impl Way {
             let left = allowed_bytes.saturating_sub(self.worker_bytes());
             (left / 2).clamp(LEAST_REQUEST_BYTES, REQUEST_BYTES)
         };
-        Cost { gap_bytes: self.gap_bytes, gap_share: self.gap_share, row_gap_bytes, request_bytes }
+        Cost {
+            gap_bytes: self.gap_bytes,
+            gap_share: self.gap_share,
+            row_gap_bytes,
+            request_bytes,
+            chunk_bytes: 0,
+        }
     }
 
     /// Whether what it reads needs no memory: it lies in the mapping, or is in the page cache and that is all.

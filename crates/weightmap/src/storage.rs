@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::mounts::mounts;
+use crate::process::PerProcess;
 use crate::sys;
 
 /// The kinds of storage that are read in different ways.
@@ -127,9 +128,10 @@ impl Storage {
 ///
 /// The list of mounts can be long, so it is read once for each device and the answer kept for good.
 fn fuse(file: &File) -> &'static str {
-    static NAMES: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::new());
+    static NAMES: OnceLock<PerProcess<Mutex<BTreeMap<String, &'static str>>>> = OnceLock::new();
     let Some(device) = sys::device(file) else { return "FUSE" };
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = NAMES.get_or_init(|| PerProcess::new(Mutex::default())).get(|_| Mutex::default());
+    let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
     names.entry(device).or_insert_with_key(|device| {
         let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
         let name = fuse_name(&String::from_utf8_lossy(&mountinfo), device);

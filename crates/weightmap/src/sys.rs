@@ -15,6 +15,8 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use crate::process::probed;
+
 /// Page faults, counted by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Faults {
@@ -43,7 +45,7 @@ pub(crate) const HUGE_BYTES: u64 = 2 << 20;
 /// The size of the pages that are huge to Linux; `None` where it has none.
 pub(crate) fn huge_page_bytes() -> Option<u64> {
     static BYTES: OnceLock<Option<u64>> = OnceLock::new();
-    *BYTES.get_or_init(|| {
+    probed(&BYTES, || {
         let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").ok()?;
         text.trim().parse().ok()
     })
@@ -52,7 +54,7 @@ pub(crate) fn huge_page_bytes() -> Option<u64> {
 /// The first two numbers of the kernel's version; `None` where it is not Linux.
 pub(crate) fn kernel_version() -> Option<(u32, u32)> {
     static VERSION: OnceLock<Option<(u32, u32)>> = OnceLock::new();
-    *VERSION.get_or_init(|| {
+    probed(&VERSION, || {
         let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
         let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map_while(|digits| digits.parse().ok());
         numbers.next().zip(numbers.next())

@@ -70,6 +70,10 @@ impl Direct {
         Self::of(shard, pool).is_ok()
     }
 
+    pub(crate) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
     /// The length of the file, as it was checked.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.expected.bytes
@@ -194,8 +198,9 @@ impl Bounce {
         {
             // It is a request, and costs little where it is not heard.
             let _ = memory.advise(memmap2::Advice::HugePage);
-            // A fork amid a direct read could leave the bytes in the child's memory alone, as open(2) tells.
-            memory.advise(memmap2::Advice::DontFork)?;
+            // A fork amid a direct read could leave the bytes in the child's memory alone, as open(2) tells. Where all advice
+            // is refused, this is in no more danger than the tensors' own memory.
+            let _ = memory.advise(memmap2::Advice::DontFork);
         }
         Ok(match ring {
             Some(ring) => Self::Slots(Box::new(Slots::new(ring, memory, slots))),

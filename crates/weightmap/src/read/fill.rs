@@ -32,8 +32,21 @@ impl Fill<'_> {
         target.len() as u64
     }
 
+    /// Copies what is wanted of the bytes that lie at an offset of the file back to their places there.
+    pub(crate) fn gather(&mut self, offset: u64, bytes: &mut [u8]) {
+        let common = overlap(&self.portion.source, &(offset..offset.saturating_add(bytes.len() as u64)));
+        let portion = Portion { source: common, ..self.portion.clone() };
+        let info = self.info;
+        for run in runs(info, &portion).filter(|run| !run.is_empty()) {
+            let from = self.target_of(&run);
+            if let Some(place) = bytes.get_mut(index(run.start - offset)..index(run.end - offset)) {
+                place.copy_from_slice(from);
+            }
+        }
+    }
+
     /// The memory for what is wanted of a range of the file that lies within the portion.
-    pub(super) fn target_of(&mut self, range: &Range<u64>) -> &mut [u8] {
+    pub(crate) fn target_of(&mut self, range: &Range<u64>) -> &mut [u8] {
         let place = self.place_of(range);
         self.target.get_mut(index(place.start)..index(place.end)).unwrap_or_default()
     }

@@ -1,5 +1,6 @@
 //! Reading past the page cache, into memory of the tensors' own.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -22,8 +23,14 @@ pub(super) struct PastCache {
 }
 
 impl Reader for PastCache {
+    fn file(&self) -> Option<&Arc<File>> {
+        Some(self.direct.file())
+    }
+
     fn read(&self, _: &Range<u64>, fills: &mut [Fill<'_>], worker: &mut Worker<'_>) -> Result<()> {
-        let mut bounce = worker.take_bounce().map_err(|error| Error::io(&self.path, "have memory", error))?;
+        let mut bounce = worker
+            .take_bounce()
+            .map_err(|error| Error::io(&self.path, "allocate memory to read through", error))?;
         let portions = fills.iter().map(|fill| (fill.info, fill.portion));
         let stretches: Vec<_> = stretches(portions, through_bounce(self.gap_bytes)).collect();
         for Stretch { range, .. } in stretches {

@@ -1,5 +1,6 @@
 //! Reading by position, through the page cache, into memory of the tensors' own.
 
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::path::Path;
@@ -30,6 +31,10 @@ impl<S: Source> Reader for Positioned<S> {
             let wanted = stretches(portions.iter().copied(), gathered(self.gap_bytes));
             wanted.for_each(|stretch| self.source.announce(&stretch.range));
         }
+    }
+
+    fn file(&self) -> Option<&Arc<File>> {
+        self.source.file()
     }
 
     fn read(&self, range: &Range<u64>, fills: &mut [Fill<'_>], worker: &mut Worker<'_>) -> Result<()> {
@@ -108,7 +113,7 @@ impl<S: Source> Positioned<S> {
     }
 
     /// Reads all, and keeps nothing: it is in the page cache then.
-    fn pass_over(&self, range: &Range<u64>, worker: &mut Worker<'_>) -> Result<()> {
+    pub(super) fn pass_over(&self, range: &Range<u64>, worker: &mut Worker<'_>) -> Result<()> {
         let mut scratch = self.scratch(worker)?;
         for window in split(range.clone(), SCRATCH_BYTES as u64, SCRATCH_BYTES as u64) {
             let bytes =

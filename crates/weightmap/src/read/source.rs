@@ -30,6 +30,11 @@ pub(crate) trait Source: Send + Sync {
     fn announce(&self, range: &Range<u64>) {
         let _ = range;
     }
+
+    /// The file, where it is one.
+    fn file(&self) -> Option<&Arc<File>> {
+        None
+    }
 }
 
 /// A file that others have open too.
@@ -44,6 +49,10 @@ impl Source for Arc<File> {
 
     fn announce(&self, range: &Range<u64>) {
         File::announce(self, range);
+    }
+
+    fn file(&self) -> Option<&Arc<File>> {
+        Some(self)
     }
 }
 

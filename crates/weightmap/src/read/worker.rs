@@ -19,6 +19,8 @@ pub(crate) struct Worker<'a> {
     /// Of the shard that is being read.
     tally: Arc<Tally>,
     faults_before: Option<Faults>,
+    /// Memory for those who look at what is loaded.
+    pub(crate) inspected: Vec<u8>,
     scratch: Memory,
     /// Memory that reads past the page cache go through.
     bounce: Option<Bounce>,
@@ -35,7 +37,15 @@ impl<'a> Worker<'a> {
     pub(crate) fn new(number: usize, meter: &'a Meter) -> Self {
         let row = WorkerRow { worker: number as u64, ..WorkerRow::default() };
         let (tally, faults_before) = (Arc::default(), sys::thread_faults());
-        Self { meter, row, tally, faults_before, scratch: Memory::default(), bounce: None }
+        Self {
+            meter,
+            row,
+            tally,
+            faults_before,
+            inspected: Vec::new(),
+            scratch: Memory::default(),
+            bounce: None,
+        }
     }
 
     /// What follows is of another shard.

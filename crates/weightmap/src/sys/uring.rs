@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 use io_uring::{IoUring, Probe, opcode, types};
 use memmap2::{MmapMut, MmapRaw};
 
+use crate::process::probed;
+
 /// The most reads that are in flight at once.
 const READS: u32 = 32;
 
@@ -38,7 +40,7 @@ impl Ring {
             return None;
         }
         match IoUring::builder().dontfork().build(READS) {
-            Ok(ring) if *WORKS.get_or_init(|| works().unwrap_or(false)) => Some(Self(ring)),
+            Ok(ring) if probed(&WORKS, || works().unwrap_or(false)) => Some(Self(ring)),
             Ok(_) => None,
             Err(error) => {
                 // A process that has run out of descriptors or memory can have a ring later.

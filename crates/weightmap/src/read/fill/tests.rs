@@ -24,7 +24,8 @@ fn info(rows: u64, columns: u64, wanted: Option<Range<u64>>) -> TensorInfo {
 /// The portions that hold all that is wanted, by requests of about so many bytes.
 fn portions(info: &TensorInfo, row_gap_bytes: u64, request_bytes: u64) -> Vec<Portion> {
     let item = Item { item: 0, start: info.start, region: &info.region };
-    let requests = plan(vec![item], &Cost { gap_bytes: 0, gap_share: 0, row_gap_bytes, request_bytes });
+    let requests =
+        plan(vec![item], &Cost { gap_bytes: 0, gap_share: 0, row_gap_bytes, request_bytes, chunk_bytes: 0 });
     requests.into_iter().flat_map(|request| request.portions).collect()
 }
 

@@ -80,8 +80,13 @@ impl Case {
 
     /// The same with one request for all.
     fn read_at_once(&self, source: impl Source, gap_bytes: u64) -> Result<WorkerRow> {
-        let cost =
-            Cost { gap_bytes: u64::MAX, gap_share: 0, row_gap_bytes: u64::MAX, request_bytes: 1 << 30 };
+        let cost = Cost {
+            gap_bytes: u64::MAX,
+            gap_share: 0,
+            row_gap_bytes: u64::MAX,
+            request_bytes: 1 << 30,
+            chunk_bytes: 0,
+        };
         let (found, row) = self.read(source, gap_bytes, &cost, &Meter::new(None))?;
         assert!(found == self.expected);
         Ok(row)
@@ -106,7 +111,7 @@ proptest! {
         reader_gap_bytes in 0_u64..50,
         (seed, most, every) in (any::<u64>(), 1_usize..60, 2_u64..5),
     ) {
-        let cost = Cost { gap_bytes, gap_share: 0, row_gap_bytes, request_bytes };
+        let cost = Cost { gap_bytes, gap_share: 0, row_gap_bytes, request_bytes, chunk_bytes: 0 };
         let meter = Meter::new(None);
         let (found, row) = case.read(case.source(), reader_gap_bytes, &cost, &meter).unwrap();
         prop_assert_eq!(&found, &case.expected);
@@ -166,7 +171,7 @@ fn a_file_that_was_cut_is_an_error_from_the_last_wanted_byte_on() {
 #[test]
 fn a_load_that_is_cancelled_asks_for_nothing_more() {
     let case = small();
-    let cost = Cost { gap_bytes: 0, gap_share: 0, row_gap_bytes: 0, request_bytes: 1000 };
+    let cost = Cost { gap_bytes: 0, gap_share: 0, row_gap_bytes: 0, request_bytes: 1000, chunk_bytes: 0 };
     let meter = Arc::new(Meter::new(None));
     let cancels = Arc::clone(&meter);
     let calls = Arc::new(AtomicU64::new(0));
@@ -184,7 +189,8 @@ fn rows_near_to_each_other_go_through_scratch_in_pieces_that_are_counted() {
     const MIB: u64 = 1 << 20;
     let case = Case::new(&[(7, [2048, 1024], 0..512)]);
     let meter = Meter::new(None);
-    let cost = Cost { gap_bytes: 0, gap_share: 0, row_gap_bytes: MIB, request_bytes: 8 * MIB };
+    let cost =
+        Cost { gap_bytes: 0, gap_share: 0, row_gap_bytes: MIB, request_bytes: 8 * MIB, chunk_bytes: 0 };
     let (found, row) = case.read(case.source(), 600, &cost, &meter).unwrap();
     assert!(found == case.expected);
     // As many whole rows as the scratch has room for.
