@@ -277,7 +277,7 @@ mod tests {
             let items = placed.iter().enumerate().map(|(item, (start, region))| Item { item, start: *start, region });
             let gap_share = Storage::Local.gap_share();
             let (gap_bytes, request_bytes) = (GAP_BYTES, REQUEST_BYTES);
-            let cost = Cost { gap_bytes, gap_share, row_gap_bytes: REQUEST_BYTES, request_bytes };
+            let cost = Cost { gap_bytes, gap_share, row_gap_bytes: REQUEST_BYTES, request_bytes, chunk_bytes: 0 };
             let requests = plan(items.collect(), &cost);
             prop_assert_eq!(reads.requests, requests.len() as u64);
             let bytes: u64 = requests.iter().map(|request| request.range.end - request.range.start).sum();

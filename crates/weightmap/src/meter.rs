@@ -31,6 +31,7 @@ impl Tally {
 pub(crate) struct Meter {
     copied_bytes: AtomicU64,
     mapped_bytes: AtomicU64,
+    verified_bytes: AtomicU64,
     held_bytes: AtomicU64,
     peak_bytes: AtomicU64,
     done_bytes: AtomicU64,
@@ -44,6 +45,7 @@ impl Meter {
         Self {
             copied_bytes: AtomicU64::new(0),
             mapped_bytes: AtomicU64::new(0),
+            verified_bytes: AtomicU64::new(0),
             held_bytes: AtomicU64::new(0),
             peak_bytes: AtomicU64::new(0),
             done_bytes: AtomicU64::new(0),
@@ -96,6 +98,15 @@ impl Meter {
     /// Bytes were handed out where they lie in a mapping.
     pub(crate) fn mapped(&self, bytes: u64) {
         self.mapped_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes were compared with their digests.
+    pub(crate) fn verified(&self, bytes: u64) {
+        self.verified_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn verified_bytes(&self) -> u64 {
+        self.verified_bytes.load(Relaxed)
     }
 
     pub(crate) fn copied_bytes(&self) -> u64 {

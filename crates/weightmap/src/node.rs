@@ -16,6 +16,7 @@ pub use report::NodeReport;
 
 use crate::collective::Collective;
 use crate::error::{Error, Result};
+use crate::inspect::Inspection;
 use crate::load::{LoadOptions, Loaded, Output, Outputs, check_fits};
 use crate::memory::{Memory, memory_len};
 use crate::plan::{Partition, Plan};
@@ -46,6 +47,8 @@ pub(crate) struct Node {
     /// By member, what it wants.
     wishes: Vec<Wishes>,
     schedule: Schedule,
+    /// Of what is read in windows.
+    inspection: Inspection,
 }
 
 /// What one rank wants.
@@ -69,7 +72,7 @@ pub(crate) fn load_together(
     let prepared =
         plan.check_world(collective.size()).map_err(|fault| Error::plan(Some(&pool.directory), fault));
     let prepared = prepared.and_then(|()| {
-        let node = Node::new(pool, &pool.divide(plan)?, collective.local_group())?;
+        let node = Node::new(pool, &pool.divide(plan)?, collective.local_group(), options)?;
         let room = Room::new(&node, peers.member(), options)?;
         Ok((node, room))
     });
@@ -84,12 +87,17 @@ pub(crate) fn load_together(
 
 impl Node {
     /// Of these ranks, which are in rising order.
-    pub(crate) fn new(pool: &Arc<Pool>, partition: &Partition, ranks: &[usize]) -> Result<Self> {
+    pub(crate) fn new(
+        pool: &Arc<Pool>,
+        partition: &Partition,
+        ranks: &[usize],
+        options: &LoadOptions,
+    ) -> Result<Self> {
         let workers = most_workers(available_cores());
         let wishes = each(ranks, workers, |&rank| Wishes::new(pool, partition, rank))?;
         let wants = wishes.iter().enumerate().flat_map(|(member, wishes)| wishes.wants(member));
         let schedule = Schedule::new(ranks.len(), &wants.collect::<Vec<_>>());
-        Ok(Self { pool: Arc::clone(pool), wishes, schedule })
+        Ok(Self { pool: Arc::clone(pool), wishes, schedule, inspection: options.inspection.clone() })
     }
 
     /// A number that differs where ranks do not mean the same by what they are about to do.
@@ -101,6 +109,7 @@ impl Node {
                 (receipt.member, receipt.dest.start, receipt.dest.end).hash(&mut hasher);
             }
         }
+        self.inspection.verified().for_each(|digests| digests.hash(&mut hasher));
         for name in self.pool.index.shards() {
             name.as_str().hash(&mut hasher);
         }

@@ -7,6 +7,7 @@ pub(crate) use table::{Given, Seconds, ratio};
 use crate::mode::ReadMode;
 use crate::shard_name::ShardName;
 use crate::sys;
+use crate::warning::Warning;
 
 /// The reason of a load that keeps nothing: it has only filled the page cache.
 pub(crate) const INTO_THE_CACHE: &str = "into the page cache";
@@ -61,6 +62,9 @@ pub struct LoadReport {
     pub copied_bytes: u64,
     /// Bytes of tensors that lie in mapped files: handed out without a copy.
     pub mapped_bytes: u64,
+    /// Bytes that were compared with their digests ([`LoadOptions::verify`](crate::LoadOptions::verify)): those of every chunk of which
+    /// something was asked for, headers not among them. A chunk that several requests share counts for each.
+    pub verified_bytes: u64,
     /// Shards that hold a tensor of this load.
     pub shards_touched: u64,
     /// Times that a shard's file was opened during this load, by other loads of the model too if they ran
@@ -92,6 +96,8 @@ pub struct LoadReport {
     pub shards: Vec<ShardRow>,
     /// A row for each worker thread.
     pub workers: Vec<WorkerRow>,
+    /// What is odd about the headers of these shards and was accepted, by leniency or in any case.
+    pub warnings: Vec<Warning>,
 }
 
 /// Where the time of a load went, in seconds of wall-clock time.
@@ -174,12 +180,14 @@ pub(crate) struct Account {
     pub(crate) stages: Stages,
     pub(crate) shards: Vec<ShardRow>,
     pub(crate) workers: Vec<WorkerRow>,
+    pub(crate) warnings: Vec<Warning>,
     pub(crate) disk_bytes: Option<u64>,
     /// Of all shards.
     pub(crate) file_bytes: Option<u64>,
     pub(crate) shards_opened: u64,
     pub(crate) copied_bytes: u64,
     pub(crate) mapped_bytes: u64,
+    pub(crate) verified_bytes: u64,
     pub(crate) peak_buffer_bytes: u64,
 }
 
@@ -217,6 +225,7 @@ impl LoadReport {
             page_bytes: sys::page_bytes(),
             copied_bytes: account.copied_bytes,
             mapped_bytes: account.mapped_bytes,
+            verified_bytes: account.verified_bytes,
             shards_touched: shards.len() as u64,
             shards_opened,
             shards_checked: sum(|row| u64::from(row.is_first_touch)),
@@ -232,6 +241,7 @@ impl LoadReport {
             stages,
             shards,
             workers,
+            warnings: account.warnings,
         }
     }
 }

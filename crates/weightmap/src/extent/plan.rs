@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use crate::region::Region;
 
-/// Where requests are cut: at pages of the file, so that none is read twice, and at huge ones, unless requests are of
-/// few.
+/// Where requests are cut unless at chunks: at pages of the file, so that none is read twice, and at huge ones, unless requests
+/// are of few.
 const PAGES: [u64; 2] = [2 << 20, 4096];
 
 /// A tensor of which something is wanted.
@@ -33,6 +33,9 @@ pub(crate) struct Cost {
     /// The size that is aimed at: neighbours are read together up to it, and what is longer than twice of it
     /// is cut into pieces of about it. No gap that is wider is worth reading.
     pub(crate) request_bytes: u64,
+    /// Where items are cut: at multiples of this, counted from their start, as those want it who look at whole chunks; 0 for
+    /// pages of the file.
+    pub(crate) chunk_bytes: u64,
 }
 
 /// Bytes that are read at once.
@@ -65,14 +68,22 @@ pub(crate) struct Portion {
 ///
 /// Items may overlap. What both want is then read for each, all of the one before the other.
 pub(crate) fn plan(mut items: Vec<Item<'_>>, cost: &Cost) -> Vec<Request> {
+    // What is empty is read by no request, and must not part a gap in two.
+    items.retain(|item| item.region.len_bytes() > 0);
     items.sort_by_key(|item| item.start.saturating_add(item.region.hull().start));
-    let request_bytes = cost.request_bytes.max(1);
+    let (request_bytes, chunk_bytes) = (cost.request_bytes.max(1), cost.chunk_bytes);
     let wanted_bytes = items.iter().map(|item| item.region.len_bytes()).fold(0, u64::saturating_add);
     let gap_bytes = cost.gap_bytes.min(request_bytes);
     let gap_bytes = affordable_gap(gaps(&items), wanted_bytes, gap_bytes, cost.gap_share);
     let row_gap_bytes = cost.row_gap_bytes.clamp(gap_bytes, request_bytes);
-    let mut planner =
-        Planner { gap_bytes, row_gap_bytes, request_bytes, requests: Vec::new(), is_open: false };
+    let mut planner = Planner {
+        gap_bytes,
+        row_gap_bytes,
+        request_bytes,
+        chunk_bytes,
+        requests: Vec::new(),
+        is_open: false,
+    };
     items.iter().for_each(|item| planner.add(item));
     planner.requests
 }
@@ -114,6 +125,7 @@ struct Planner {
     gap_bytes: u64,
     row_gap_bytes: u64,
     request_bytes: u64,
+    chunk_bytes: u64,
     requests: Vec<Request>,
     /// Whether the last request holds whole items, and may get more.
     is_open: bool,
@@ -153,7 +165,12 @@ impl Planner {
 
     /// Adds requests for a span of an item that needs several.
     fn divide(&mut self, item: &Item<'_>, span: Range<u64>) {
-        let portions = pieces(span, self.request_bytes).map(|piece| item.portion(piece));
+        let is_worth = |bytes: &u64| self.request_bytes >= bytes.saturating_mul(4);
+        let grid = match self.chunk_bytes {
+            bytes if bytes > 0 && is_worth(&bytes) => (item.start, bytes),
+            _ => (0, PAGES.into_iter().find(is_worth).unwrap_or(1)),
+        };
+        let portions = pieces(span, self.request_bytes, grid).map(|piece| item.portion(piece));
         // A piece can lie in a gap of the region.
         self.requests.extend(portions.filter(|portion| !portion.dest.is_empty()).map(Request::of));
     }
@@ -177,15 +194,18 @@ impl Request {
 
 /// The span, or, where it is longer than twice `request_bytes`, even pieces of it that are no shorter.
 ///
-/// Cuts are at pages, for which a piece may be shorter by less than one, unless requests have but a few pages.
-fn pieces(span: Range<u64>, request_bytes: u64) -> impl Iterator<Item = Range<u64>> {
-    let align = PAGES.into_iter().find(|page| request_bytes >= 4 * page).unwrap_or(1);
+/// Cuts are at multiples of a length, counted from some place before the span; a piece may be shorter by less than that.
+fn pieces(
+    span: Range<u64>,
+    request_bytes: u64,
+    (origin, align): (u64, u64),
+) -> impl Iterator<Item = Range<u64>> {
     let Range { mut start, end } = span;
     let fits = end - start <= request_bytes.saturating_mul(2);
     let count = if fits { 1 } else { (end - start) / request_bytes };
     (1..=count).rev().map(move |left| {
         let cut = start + (end - start) / left;
-        let cut = if left == 1 { end } else { cut - cut % align };
+        let cut = if left == 1 { end } else { (cut - cut.saturating_sub(origin) % align).max(start) };
         let piece = start..cut;
         start = cut;
         piece

@@ -11,7 +11,8 @@ use super::outputs::Outputs;
 use super::part::{Chosen, Part, Terms, Touched, Wanted};
 use super::queue::{lend, run_bytes, runs};
 use super::reading::Reading;
-use crate::error::Result;
+use crate::digests::CHUNK_BYTES;
+use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::meter::Meter;
 use crate::read::Purpose;
@@ -104,6 +105,7 @@ impl Job {
             keeps_all: keeps == Keeps::All,
             drops_behind: self.options.drop_behind,
             is_shared: self.selection.is_shared,
+            chunk_bytes: if self.options.inspection.is_empty() { 0 } else { CHUNK_BYTES },
             load_bytes: total(infos.iter().map(|info| info.len_bytes())),
             allowed_bytes: self.budget.bytes(),
         };
@@ -111,7 +113,7 @@ impl Job {
         // What cannot be held is not planned either, which would take its time.
         let (workers, ahead) = self.share(keeps, &chosen, &infos, &outputs)?;
         self.gate.limit(ahead);
-        let parts = chosen.into_iter().map(|chosen| chosen.plan(&outputs, keeps, terms.allowed_bytes));
+        let parts = chosen.into_iter().map(|chosen| chosen.plan(&outputs, keeps, &terms));
         let mut parts: Vec<_> = parts.collect();
         let mut runs = runs(&mut parts, &infos, &outputs, keeps, run_bytes(terms.load_bytes, workers));
         let (by_item, by_output) = outputs.lend(buffers.unwrap_or_default(), &infos);
@@ -121,8 +123,14 @@ impl Job {
 
         let reading = Instant::now();
         let workers = workers.min(runs.len());
-        let stage =
-            Reading::new((pool, &self.meter, &self.gate), &infos, &outputs, runs, gatherings, deliver);
+        let stage = Reading::new(
+            (pool, &self.meter, &self.gate, &self.options.inspection),
+            &infos,
+            &outputs,
+            runs,
+            gatherings,
+            deliver,
+        );
         stage.deliver_unread(self.purpose)?;
         let worker_rows = crew(workers, |number| stage.work(number));
         parts.iter().for_each(Part::settle);
@@ -147,10 +155,12 @@ impl Job {
                 .zip(device_before)
                 .map(|(after, before)| after.saturating_sub(before)),
             file_bytes,
+            warnings: parts.iter().flat_map(|part| part.shard.warnings()).collect(),
             tensors: outputs.iter().len() as u64,
             shards_opened: pool.opened().saturating_sub(opened_before),
             copied_bytes: self.meter.copied_bytes(),
             mapped_bytes: self.meter.mapped_bytes(),
+            verified_bytes: self.meter.verified_bytes(),
             peak_buffer_bytes: self.meter.peak_bytes(),
         }))
     }
@@ -168,13 +178,20 @@ impl Job {
     /// Touches a shard and finds out what is wanted of it, while its descriptor is at hand.
     fn touch(&self, number: u32, items: &[(usize, &Source, bool)]) -> Result<Touched> {
         self.meter.check_not_cancelled()?;
-        let (shard, is_first_touch) = self.selection.pool.touch(number)?;
-        let file = self.selection.pool.file(&shard)?;
+        let pool = &self.selection.pool;
+        let first = items.first().and_then(|(_, source, _)| pool.index.name(source.tensor));
+        let about = |error: Error| error.about(first.unwrap_or_default());
+        let (shard, is_first_touch) = pool.touch(number).map_err(about)?;
+        let file = pool.file(&shard).map_err(about)?;
         let wanted = |&(item, source, is_alone): &(usize, &Source, bool)| {
-            let info = Arc::new(source.info_in(&self.selection.pool, &shard)?);
+            let info = Arc::new(source.info_in(pool, &shard)?);
             Ok(Wanted { item, info, is_alone })
         };
         let items = items.iter().map(wanted).collect::<Result<Vec<_>>>()?;
+        let inspection = &self.options.inspection;
+        if !inspection.is_empty() {
+            inspection.begin(&shard, &items.iter().map(|wanted| &*wanted.info.name).collect::<Vec<_>>())?;
+        }
         Ok(Touched::new(shard, &file, is_first_touch, items))
     }
 
@@ -188,7 +205,8 @@ impl Job {
     ) -> Result<(usize, u64)> {
         let rewarded = || chosen.iter().map(|chosen| chosen.workers(available_cores())).max();
         let most = most_workers(self.options.workers.or_else(rewarded).unwrap_or(1));
-        let worker_bytes = chosen.iter().map(Chosen::worker_bytes).max().unwrap_or(0);
+        let inspected_bytes = if self.options.inspection.is_empty() { 0 } else { CHUNK_BYTES };
+        let worker_bytes = chosen.iter().map(Chosen::worker_bytes).max().unwrap_or(0) + inspected_bytes;
         let alone = chosen.iter().flat_map(Chosen::owned).map(|info| (info, info.len_bytes()));
         let made = outputs.iter().filter(|output| self.purpose == Purpose::Tensors && !output.is_alone());
         let owned = alone.chain(made.map(|output| (&*output.info, output.needed_bytes(infos))));

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::digests::Digests;
+use crate::inspect::Inspection;
 use crate::meter::Progress;
 use crate::mode::ReadMode;
 
@@ -15,17 +17,19 @@ pub struct LoadOptions {
     pub(crate) workers: Option<usize>,
     pub(crate) memory_limit: Option<u64>,
     pub(crate) drop_behind: bool,
+    pub(crate) inspection: Inspection,
     pub(crate) progress: Option<Progress>,
 }
 
 impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, workers, memory_limit, drop_behind, progress: _ } = self;
+        let Self { mode, workers, memory_limit, drop_behind, inspection, progress: _ } = self;
         f.debug_struct("LoadOptions")
             .field("mode", mode)
             .field("workers", workers)
             .field("memory_limit", memory_limit)
             .field("drop_behind", drop_behind)
+            .field("is_verified", &!inspection.is_empty())
             .finish_non_exhaustive()
     }
 }
@@ -68,6 +72,19 @@ impl LoadOptions {
     /// next. It is for streams of more than the memory that the process is allowed.
     pub fn drop_behind(mut self, drop_behind: bool) -> Self {
         self.drop_behind = drop_behind;
+        self
+    }
+
+    /// Compares with digests what is loaded, before it is handed out, and the headers of the shards that it is loaded from.
+    ///
+    /// It is done by the workers, in chunks of 1 MiB of each tensor. Of a slice that has only a part of a chunk the rest is read
+    /// too, and is in [`LoadReport::read_bytes`](crate::LoadReport::read_bytes). What is mapped is compared by reads of its own, which find
+    /// it in the page cache: a later change of the file is not noticed. Each worker has 1 MiB of memory more.
+    ///
+    /// The load fails with [`Error::ContentDiffers`](crate::Error::ContentDiffers) for what is not as the digests say, and
+    /// with [`Error::NotDigested`](crate::Error::NotDigested) for what they do not know.
+    pub fn verify(mut self, digests: impl Into<Arc<Digests>>) -> Self {
+        self.inspection.verify(digests.into());
         self
     }
 

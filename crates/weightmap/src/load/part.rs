@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::budget::Keeps;
 use super::outputs::Outputs;
 use crate::error::Result;
-use crate::extent::{self, Item, Request, length, pages, union};
+use crate::extent::{self, Cost, Item, Request, length, pages, union};
 use crate::meter::Tally;
 use crate::mode::ReadMode;
 use crate::pool::Pool;
@@ -74,6 +74,8 @@ pub(super) struct Terms {
     pub(super) is_shared: bool,
     pub(super) load_bytes: u64,
     pub(super) allowed_bytes: u64,
+    /// As in [`Cost`].
+    pub(super) chunk_bytes: u64,
 }
 
 impl Touched {
@@ -109,7 +111,6 @@ impl Touched {
     }
 
     fn facts(&self, terms: &Terms) -> Facts {
-        let file_bytes = self.shard.checked.identity.bytes;
         Facts {
             asked: terms.mode,
             storage: self.storage,
@@ -117,7 +118,7 @@ impl Touched {
             can_be_direct: true,
             purpose: terms.purpose,
             keeps_all: terms.keeps_all,
-            data_bytes: file_bytes.saturating_sub(self.shard.header().data_start()),
+            data_bytes: self.shard.header().data_bytes(),
             wanted_bytes: self.requested_bytes(),
             huge_bytes: total(self.spans.iter().map(|span| length(&huge::inner(span)))),
             pages: self.pages(),
@@ -160,7 +161,7 @@ impl Chosen {
     }
 
     /// Plans the requests. Those of items that are read apart have nothing of another output.
-    pub(super) fn plan(self, outputs: &Outputs, keeps: Keeps, allowed_bytes: u64) -> Part {
+    pub(super) fn plan(self, outputs: &Outputs, keeps: Keeps, terms: &Terms) -> Part {
         let mut groups = BTreeMap::<_, Vec<&Wanted>>::new();
         for wanted in self.touched.items.iter().filter(|wanted| wanted.info.len_bytes() > 0) {
             let apart = outputs.is_apart(wanted.item, keeps).then(|| outputs.vessel(wanted.item).output);
@@ -177,7 +178,11 @@ impl Chosen {
                 start: info.start,
                 region: &info.region,
             });
-            let planned = extent::plan(items.collect(), &way.cost(allowed_bytes));
+            let cost = way.cost(terms.allowed_bytes);
+            // Chunks are looked at whole, so that rows are not worth reading apart within one.
+            let row_gap_bytes = cost.row_gap_bytes.max(terms.chunk_bytes);
+            let cost = Cost { chunk_bytes: terms.chunk_bytes, row_gap_bytes, ..cost };
+            let planned = extent::plan(items.collect(), &cost);
             requests.extend(planned.into_iter().map(|request| (way, request)));
         }
         // An item that has several requests has them one after the other, whatever else wants of the same range, so that

@@ -12,6 +12,7 @@ use super::room::{Room, Whole};
 use crate::error::{Error, Result};
 use crate::extent::{Portion, Request};
 use crate::gate::Gate;
+use crate::inspect::{Hand, InCache, Inspection};
 use crate::memory::{Memory, Piece, memory_len};
 use crate::meter::Meter;
 use crate::pool::Pool;
@@ -27,6 +28,7 @@ pub(super) struct Reading<'a, D> {
     pub(super) pool: &'a Arc<Pool>,
     pub(super) meter: &'a Meter,
     pub(super) gate: &'a Gate,
+    inspection: &'a Inspection,
     /// By item.
     infos: &'a [Arc<TensorInfo>],
     outputs: &'a Outputs,
@@ -42,7 +44,7 @@ pub(super) struct Reading<'a, D> {
 
 impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
     pub(super) fn new(
-        (pool, meter, gate): (&'a Arc<Pool>, &'a Meter, &'a Gate),
+        (pool, meter, gate, inspection): (&'a Arc<Pool>, &'a Meter, &'a Gate, &'a Inspection),
         infos: &'a [Arc<TensorInfo>],
         outputs: &'a Outputs,
         runs: Vec<Run<'a>>,
@@ -58,7 +60,20 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
         );
         let left = outputs.vessels().iter().map(|vessel| AtomicU64::new(vessel.read_bytes)).collect();
         let (queue, failure) = (Queue::new(runs), OnceLock::new());
-        Self { pool, meter, gate, infos, outputs, queue, longs, gatherings, left, deliver, failure }
+        Self {
+            pool,
+            meter,
+            gate,
+            inspection,
+            infos,
+            outputs,
+            queue,
+            longs,
+            gatherings,
+            left,
+            deliver,
+            failure,
+        }
     }
 
     /// What one worker does, until there is nothing left or somebody has failed.
@@ -152,20 +167,53 @@ impl<'a, D: Fn(usize, Tensor) + Sync> Reading<'a, D> {
             .map(|(portion, target)| Fill { info: &self.infos[portion.item], portion, target })
             .collect();
         let read = worker.timed(|worker| reader.read(&request.range, &mut fills, worker));
-        drop(fills);
         // Bytes that changed while they were read are not handed out as if nothing had happened, nor the zeros
         // that a mapping shows where its last page was cut; and a read that failed for it says so.
-        let file = self.pool.verified_file(shard);
+        let file = self.pool.verified(shard, reader.file());
         match (read, file) {
             (_, Err(changed @ Error::ShardChanged { .. })) => return Err(changed),
-            (Err(error), _) => return Err(self.about(error, first)),
-            (Ok(()), Err(error)) => return Err(error),
-            (Ok(()), Ok(file)) if way.drops_behind && !way.needs_no_memory() => {
-                sys::drop_cached(&file, request.range.clone());
+            (Err(error), _) | (Ok(()), Err(error)) => return Err(self.about(error, first)),
+            (Ok(()), Ok(file)) => {
+                worker.timed(|worker| self.inspect(&request, &mut fills, shard, worker))?;
+                if way.drops_behind && !way.needs_no_memory() {
+                    sys::drop_cached(&file, request.range.clone());
+                }
             }
-            (Ok(()), Ok(_)) => {}
         }
+        drop(fills);
         self.hand_over(&request, room, shard, way)
+    }
+
+    /// Has those who look at what is loaded look at the chunks of a request.
+    fn inspect(
+        &self,
+        request: &Request,
+        fills: &mut [Fill<'_>],
+        shard: &Shard,
+        worker: &mut Worker<'_>,
+    ) -> Result<()> {
+        if self.inspection.is_empty() {
+            return Ok(());
+        }
+        // Not the one that is at hand, which may be for aligned reads only.
+        let file = &*self.pool.file(shard)?;
+        for (number, portion) in request.portions.iter().enumerate() {
+            let of = (shard, file, &*self.infos[portion.item].name);
+            let hand: &mut dyn Hand = match fills.get_mut(number) {
+                Some(fill) => fill,
+                None => &mut InCache,
+            };
+            let before = worker.inspected.len();
+            let looked = self.inspection.look(of, &portion.source, &mut worker.inspected, hand);
+            self.meter.hold((worker.inspected.len() - before) as u64);
+            // Where the file was written to meanwhile, that is what is told.
+            let looked = looked.or_else(|error| shard.verify_unchanged(file).and(Err(error)))?;
+            self.meter.verified(looked.bytes);
+            if looked.read_bytes > 0 {
+                worker.count(looked.read_bytes)?;
+            }
+        }
+        Ok(())
     }
 
     /// Memory for a request, once it is free.

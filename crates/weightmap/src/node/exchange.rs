@@ -1,5 +1,7 @@
 //! What several ranks of a node want: read by one, and sent.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -8,8 +10,10 @@ use super::Node;
 use super::peers::Peers;
 use super::schedule::{Receipt, Window, runs};
 use crate::error::{Error, Result};
+use crate::inspect::Hand;
 use crate::memory::memory_len;
 use crate::read::source::{Source as _, read_exact_at};
+use crate::shard::Shard;
 use crate::storage::Storage;
 use crate::tensor_info::TensorInfo;
 
@@ -160,6 +164,41 @@ fn target<'t>(targets: &'t mut [&mut [u8]], receipt: &Receipt) -> Option<&'t mut
     targets.get_mut(receipt.item)?.get_mut(memory_len(start)..memory_len(end))
 }
 
+/// Runs of a window that were read to their places in a page.
+struct Read<'a> {
+    page: &'a [u8],
+    /// Where the window begins in the file.
+    start: u64,
+    runs: &'a [&'a Range<u64>],
+}
+
+impl Read<'_> {
+    fn at(&self, range: &Range<u64>) -> &[u8] {
+        let place = |at: u64| memory_len(at.saturating_sub(self.start));
+        self.page.get(place(range.start)..place(range.end)).unwrap_or_default()
+    }
+}
+
+impl Hand for Read<'_> {
+    fn whole(&mut self, range: &Range<u64>) -> Option<&[u8]> {
+        self.runs.iter().any(|run| run.start <= range.start && range.end <= run.end).then(|| self.at(range))
+    }
+
+    fn lay_over(&mut self, range: &Range<u64>, bytes: &mut [u8]) {
+        for run in self.runs {
+            let common = range.start.max(run.start)..range.end.min(run.end);
+            if common.is_empty() {
+                continue;
+            }
+            let place = memory_len(common.start - range.start)..memory_len(common.end - range.start);
+            let from = self.at(&common);
+            if let Some(place) = bytes.get_mut(place).filter(|place| place.len() == from.len()) {
+                place.copy_from_slice(from);
+            }
+        }
+    }
+}
+
 impl Node {
     fn info(&self, receipt: &Receipt) -> Option<&TensorInfo> {
         self.wishes.get(receipt.member)?.infos.get(receipt.item).map(|info| &**info)
@@ -170,7 +209,7 @@ impl Node {
     fn read_windows(&self, member: usize, pages: &SyncSender<Result<(Page, u64)>>, spare: &Receiver<Page>) {
         let mine = || self.schedule.windows.iter().filter(|window| window.reader == member);
         let mut next = mine().skip(1);
-        let mut failure: Option<Error> = None;
+        let mut failure = self.begin(mine()).err();
         for window in mine() {
             let mut page = spare.try_recv().unwrap_or_default();
             page.resize(memory_len(window.bytes()), 0);
@@ -183,6 +222,21 @@ impl Node {
                 return;
             }
         }
+    }
+
+    /// Tells those who look at what is loaded of which tensors something will be read.
+    pub(super) fn begin<'w>(&self, windows: impl Iterator<Item = &'w Window>) -> Result<()> {
+        if self.inspection.is_empty() {
+            return Ok(());
+        }
+        let mut tensors = BTreeMap::<u32, BTreeSet<&str>>::new();
+        for window in windows {
+            let names = window.receipts.iter().filter_map(|receipt| Some(&*self.info(receipt)?.name));
+            tensors.entry(window.shard).or_default().extend(names);
+        }
+        tensors.into_iter().try_for_each(|(number, names)| {
+            self.inspection.begin(&*self.pool.shard(number)?, &names.into_iter().collect::<Vec<_>>())
+        })
     }
 
     /// Reads what is wanted of a window to its place in a page; tells how many bytes that were. The next one is announced
@@ -207,7 +261,7 @@ impl Node {
             };
             read.map_err(|error| {
                 // A file that was cut says so.
-                self.pool.verified_file(&shard).err().unwrap_or_else(|| {
+                self.pool.verified(&shard, Some(&file)).err().unwrap_or_else(|| {
                     let name = window
                         .receipts
                         .first()
@@ -219,7 +273,39 @@ impl Node {
             })?;
             read_bytes += bytes;
         }
-        self.pool.verified_file(&shard)?;
+        self.pool.verified(&shard, Some(&file))?;
+        let looked = self.inspect(window, &wanted(window), (&shard, &file), page);
+        // Where the file was written to meanwhile, that is what is told.
+        Ok(read_bytes + looked.or_else(|error| shard.verify_unchanged(&file).and(Err(error)))?)
+    }
+
+    /// Has those who look at what is loaded look at the chunks of a window, of which these runs are there; tells how many bytes
+    /// were read for it.
+    fn inspect(
+        &self,
+        window: &Window,
+        runs: &[Range<u64>],
+        (shard, file): (&Shard, &File),
+        page: &[u8],
+    ) -> Result<u64> {
+        let infos = window.receipts.iter().filter_map(|receipt| self.info(receipt));
+        if self.inspection.is_empty() {
+            return Ok(0);
+        }
+        // Several ranks want of one tensor as a rule.
+        let tensors: BTreeMap<_, _> = infos.map(|info| (&*info.name, info)).collect();
+        let (mut scratch, mut read_bytes) = (Vec::new(), 0);
+        for (name, info) in tensors {
+            let whole = shard.whole(name).map_or(info.range.clone(), |entry| entry.range);
+            let is_of_it = |run: &&Range<u64>| run.start < whole.end && whole.start < run.end;
+            let own: Vec<_> = runs.iter().filter(is_of_it).collect();
+            let (Some(first), Some(last)) = (own.first(), own.last()) else { continue };
+            // Each chunk once, whatever is wanted of it.
+            let source = first.start.max(whole.start)..last.end.min(whole.end);
+            let mut hand = Read { page, start: window.range.start, runs: &own };
+            let of = (shard, file, name);
+            read_bytes += self.inspection.look(of, &source, &mut scratch, &mut hand)?.read_bytes;
+        }
         Ok(read_bytes)
     }
 }

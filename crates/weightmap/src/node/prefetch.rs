@@ -49,7 +49,7 @@ pub(crate) fn prefetch_together(
         expected: format!("one of the ranks of the node, {ranks:?}"),
         help: "give the ranks that run on this node, the own one among them",
     })?;
-    Node::new(pool, &partition, &ranks)?.prefetch(member, options)
+    Node::new(pool, &partition, &ranks, options)?.prefetch(member, options)
 }
 
 impl Node {
@@ -57,6 +57,7 @@ impl Node {
         let own = self.own(member).map(|(_, source)| source.clone());
         let own = Selection::new(Arc::clone(&self.pool)).allow_empty().sources(own).prefetch_with(options)?;
         let windows: Vec<_> = self.schedule.windows.iter().filter(|window| window.reader == member).collect();
+        self.begin(windows.iter().copied())?;
         let next = AtomicUsize::new(0);
         let read = crew(most_workers(available_cores()).min(windows.len()), |_| {
             let mut page = Vec::new();

@@ -5,6 +5,7 @@ use std::fmt;
 use super::{INTO_THE_CACHE, LoadReport, Stages, WorkerRow};
 use crate::error::{Bytes, count, three_digits};
 use crate::mode::ReadMode;
+use crate::warning::Warning;
 
 impl fmt::Display for LoadReport {
     /// A short table for people, without colour; with figures of usual size and one reason it fits 79
@@ -92,7 +93,15 @@ impl fmt::Display for LoadReport {
                 Given(self.peak_memory_bytes, bytes)
             ),
         )?;
-        write!(f, "{:<8}{}", "workers", Workers(&self.workers))
+        if self.verified_bytes > 0 {
+            row(
+                f,
+                "digests",
+                format_args!("{} compared, all as they are to be", Bytes(self.verified_bytes)),
+            )?;
+        }
+        write!(f, "{:<8}{}", "workers", Workers(&self.workers))?;
+        warnings(f, &self.warnings)
     }
 }
 
@@ -165,6 +174,16 @@ struct On(Option<&'static str>);
 impl fmt::Display for On {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |storage| write!(f, "; {storage}"))
+    }
+}
+
+/// A line for each of the first warnings, and one that counts the others: each of very many shards may have some.
+fn warnings(f: &mut fmt::Formatter<'_>, warnings: &[Warning]) -> fmt::Result {
+    const SHOWN: usize = 10;
+    warnings.iter().take(SHOWN).try_for_each(|warning| write!(f, "\nwarning {warning}"))?;
+    match warnings.len().saturating_sub(SHOWN) {
+        0 => Ok(()),
+        more => write!(f, "\nwarning {more} more"),
     }
 }
 
@@ -267,11 +286,13 @@ mod tests {
             stages: Stages::default(),
             shards: Vec::new(),
             workers: vec![worker],
+            warnings: Vec::new(),
             disk_bytes: None,
             file_bytes: None,
             shards_opened: 0,
             copied_bytes: 0,
             mapped_bytes: 0,
+            verified_bytes: 0,
             peak_buffer_bytes: 0,
         });
         report.mode = Some(mode);

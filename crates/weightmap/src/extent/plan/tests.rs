@@ -12,8 +12,11 @@ fn planned(ranges: &[Range<u64>], gap_bytes: u64, request_bytes: u64) -> Vec<(Ra
     let regions: Vec<_> = ranges.iter().map(|range| whole(range.end - range.start)).collect();
     let items = regions.iter().zip(ranges).enumerate();
     let items = items.map(|(item, (region, range))| Item { item, start: range.start, region }).collect();
-    let requests =
-        plan(items, &Cost { gap_bytes, gap_share: 0, row_gap_bytes: gap_bytes, request_bytes }).into_iter();
+    let requests = plan(
+        items,
+        &Cost { gap_bytes, gap_share: 0, row_gap_bytes: gap_bytes, request_bytes, chunk_bytes: 0 },
+    )
+    .into_iter();
     requests
         .map(|request| (request.range, request.portions.iter().map(|portion| portion.item).collect()))
         .collect()
@@ -31,7 +34,7 @@ fn columns(rows: u64, row: u64, wanted: Range<u64>) -> Region {
 fn one(region: &Region, start: u64, gap_bytes: u64, request_bytes: u64) -> Vec<Portion> {
     let requests = plan(
         vec![Item { item: 0, start, region }],
-        &Cost { gap_bytes, gap_share: 0, row_gap_bytes: gap_bytes, request_bytes },
+        &Cost { gap_bytes, gap_share: 0, row_gap_bytes: gap_bytes, request_bytes, chunk_bytes: 0 },
     );
     assert!(requests.iter().all(|request| request.portions.len() == 1));
     requests.into_iter().flat_map(|request| request.portions).collect()
@@ -79,7 +82,10 @@ fn an_item_in_several_requests_shares_none_with_its_neighbours() {
     let (before, rows, after) = (whole(10), columns(2, 100, 0..2), whole(10));
     let items = [(&before, 0), (&rows, 10), (&after, 112)].into_iter().enumerate();
     let items = items.map(|(item, (region, start))| Item { item, start, region }).collect();
-    let requests = plan(items, &Cost { gap_bytes: 50, gap_share: 0, row_gap_bytes: 50, request_bytes: 1000 });
+    let requests = plan(
+        items,
+        &Cost { gap_bytes: 50, gap_share: 0, row_gap_bytes: 50, request_bytes: 1000, chunk_bytes: 0 },
+    );
     let ranges: Vec<_> = requests.into_iter().map(|request| request.range).collect();
     assert_eq!(ranges, [0..10, 10..12, 110..112, 112..122]);
 }
@@ -92,6 +98,18 @@ fn long_spans_are_cut_evenly_and_at_pages() {
     assert_eq!(cuts.len(), 4);
     assert!(cuts[1..].iter().all(|cut| cut.start.is_multiple_of(2 * mib)));
     assert!(cuts.iter().all(|cut| (7 * mib..12 * mib).contains(&(cut.end - cut.start))), "{cuts:?}");
+}
+
+#[test]
+fn whoever_looks_at_whole_chunks_of_an_item_gets_requests_that_are_cut_between_them() {
+    let cuts = |chunk_bytes| {
+        let item = Item { item: 0, start: 7, region: &whole(1000) };
+        let cost = Cost { gap_bytes: 0, gap_share: 0, row_gap_bytes: 0, request_bytes: 80, chunk_bytes };
+        plan(vec![item], &cost).iter().skip(1).map(|request| request.range.start).collect::<Vec<_>>()
+    };
+    assert!(cuts(20).len() > 5 && cuts(20).iter().all(|cut| (cut - 7) % 20 == 0), "{:?}", cuts(20));
+    // Where requests are of few chunks, they would be uneven.
+    assert_eq!(cuts(21), cuts(0));
 }
 
 #[test]
@@ -132,6 +150,16 @@ fn empty_regions_are_in_no_request() {
 }
 
 #[test]
+fn an_empty_item_does_not_change_how_wide_a_gap_is() {
+    let cost = Cost { gap_bytes: 99, gap_share: 49, row_gap_bytes: 0, request_bytes: 99, chunk_bytes: 0 };
+    let regions = [whole(1), whole(0), whole(1)];
+    let items = regions.iter().zip([2, 2, 55]).enumerate();
+    let items = items.map(|(item, (region, start))| Item { item, start, region }).collect();
+    let ranges: Vec<_> = plan(items, &cost).into_iter().map(|request| request.range).collect();
+    assert_eq!(ranges, [2..3, 55..56]);
+}
+
+#[test]
 fn nothing_overflows_at_the_top_of_the_range() {
     assert_eq!(planned(&[0..1, TOP - 1..TOP], TOP, TOP), [(0..TOP, vec![0, 1])]);
     assert_eq!(planned(&[0..TOP, TOP - 1..TOP], 0, TOP), [(0..TOP, vec![0]), (TOP - 1..TOP, vec![1])]);
@@ -156,7 +184,8 @@ proptest! {
 
     #[test]
     fn every_wanted_byte_is_in_one_portion_and_the_rules_hold(
-        slices in slices(), gap_bytes in 0u64..12, request_bytes in 1u64..50, overlap in any::<bool>(),
+        slices in slices(), gap_bytes in 0u64..12, request_bytes in 1u64..50, chunk_bytes in 0u64..9,
+        overlap in any::<bool>(),
     ) {
         let mut start = 0;
         let mut items = Vec::new();
@@ -165,7 +194,7 @@ proptest! {
             items.push(Item { item, start, region });
             start += if overlap { 5 } else { region.hull().end };
         }
-        let requests = plan(items.clone(), &Cost { gap_bytes, gap_share: 0, row_gap_bytes: gap_bytes, request_bytes });
+        let requests = plan(items.clone(), &Cost { gap_bytes, gap_share: 0, row_gap_bytes: gap_bytes, request_bytes, chunk_bytes });
 
         for request in &requests {
             let Request { range, portions } = request;

@@ -34,8 +34,9 @@ fn planned(lengths: &[u64], run_bytes: u64) -> Vec<Vec<Portions>> {
         is_shared: false,
         load_bytes: lengths.iter().sum(),
         allowed_bytes: u64::MAX,
+        chunk_bytes: 0,
     };
-    let mut part = [touched.choose(&terms, model.pool()).plan(&outputs, Keeps::All, terms.allowed_bytes)];
+    let mut part = [touched.choose(&terms, model.pool()).plan(&outputs, Keeps::All, &terms)];
     let portions = |task: Task<'_>| {
         let portions = task.request.portions.into_iter();
         portions.map(|portion| (portion.item, portion.dest)).collect::<Vec<_>>()
