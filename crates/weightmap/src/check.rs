@@ -1,8 +1,12 @@
 //! A whole checkpoint compared with itself: index against headers, headers against files.
 
+mod content;
+
 use std::path::Path;
 
-use crate::error::{Error, Result, quote};
+pub use content::Content;
+
+use crate::error::{Error, Kept, Result, quote};
 use crate::header::HeaderEntry;
 use crate::model::ShardedModel;
 use crate::options::OpenOptions;
@@ -14,14 +18,22 @@ use crate::warning::Warning;
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Check {
-    /// What makes a load of the whole checkpoint fail, or give wrong weights: each fault by itself.
+    /// What makes a load of the whole checkpoint fail, or give wrong weights: each fault by itself, the first thousand.
     pub faults: Vec<Error>,
-    /// What is accepted, and somebody should know of.
+    /// How many more faults there are.
+    pub more_faults: usize,
+    /// What is accepted, and somebody should know of; the first thousand.
     pub warnings: Vec<Warning>,
+    /// How many more warnings there are.
+    pub more_warnings: usize,
     /// How many shards were opened and found right.
     pub shards: usize,
     /// How many tensors the index lists.
     pub tensors: usize,
+    /// How many tensors, or pieces of them, were compared with digests, of which those that differ are faults; 0 by [`check`].
+    pub compared_tensors: usize,
+    /// How many files were compared with the digest that names them in the hub's cache; 0 by [`check`].
+    pub compared_files: usize,
 }
 
 impl Check {
@@ -43,73 +55,115 @@ pub fn check(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Check> {
     match options.clone().allow_missing(true).open(path) {
         Ok(model) => model.check(),
         Err(error) if error.is_of_the_process() => Err(error),
-        Err(error) => Ok(Check { faults: error.into_each(), ..Check::default() }),
+        Err(error) => {
+            let count = error.count();
+            let faults = error.into_each();
+            Ok(Check { more_faults: count.saturating_sub(faults.len()), faults, ..Check::default() })
+        }
+    }
+}
+
+/// As [`check`], and then reads all data: compares it with what is known of it, and looks at its values if that is
+/// asked for.
+///
+/// What is known are [`Digests`](crate::Digests), given or beside the model, and for a file of the hub's cache the name of its
+/// blob, which is its SHA-256 as a rule. What differs is a fault for each tensor, and for each file; where nothing is
+/// known of a checkpoint at all, that is a warning.
+///
+/// # Errors
+/// Those of [`check`], and [`Error::Digests`] where there are digests that cannot be read.
+pub fn check_content(path: impl AsRef<Path>, options: &OpenOptions, content: &Content) -> Result<Check> {
+    let mut found = check(&path, options)?;
+    // Without a model there is no content, and the faults say why.
+    match options.clone().allow_missing(true).open(path) {
+        Ok(model) => content.check(&model, &mut found)?,
+        Err(error) if error.is_of_the_process() => return Err(error),
+        Err(error) if found.is_sound() => found.add(error.into_each().into(), Kept::default()),
+        Err(_) => {}
+    }
+    Ok(found)
+}
+
+impl Check {
+    /// Adds findings behind those that there are.
+    fn add(&mut self, faults: Kept<Error>, warnings: Kept<Warning>) {
+        let mut all = Kept { first: std::mem::take(&mut self.faults), more: self.more_faults };
+        all.append(faults);
+        (self.faults, self.more_faults) = (all.first, all.more);
+        let mut all = Kept { first: std::mem::take(&mut self.warnings), more: self.more_warnings };
+        all.append(warnings);
+        (self.warnings, self.more_warnings) = (all.first, all.more);
     }
 }
 
 impl ShardedModel {
     fn check(&self) -> Result<Check> {
+        /// Of so many shards at once, findings are kept until they are put together.
+        const AT_ONCE: usize = 64;
+        // Each missing shard is a fault below.
+        let opening = self.warnings().iter().filter(|warning| warning.kind != "MissingShards");
+        let mut whole = Part {
+            warnings: opening.cloned().collect::<Vec<_>>().into(),
+            listed_bytes: Some(0),
+            ..Part::default()
+        };
+        self.pool().incomplete.iter().for_each(|error| whole.faults.push(error.clone()));
         let numbers: Vec<_> = (0..u32::try_from(self.shards().len()).unwrap_or(u32::MAX)).collect();
         let workers = most_workers(available_cores());
-        let parts = each(&numbers, workers, |&shard| Ok(self.check_shard(shard)))?;
-
-        // Each missing shard is a fault below.
-        let warnings =
-            self.warnings().iter().filter(|warning| warning.kind != "MissingShards").cloned().collect();
-        let mut whole = Check { warnings, tensors: self.len(), ..Check::default() };
-        whole.faults.extend(self.pool().incomplete.clone());
-        let mut listed_bytes = Some(0);
-        for part in parts {
-            whole.faults.extend(part.faults);
-            whole.warnings.extend(part.warnings);
-            whole.shards += usize::from(part.sound);
-            listed_bytes =
-                listed_bytes.zip(part.listed_bytes).and_then(|(sum, bytes)| u64::checked_add(sum, bytes));
+        for numbers in numbers.chunks(AT_ONCE) {
+            let parts = each(numbers, workers, |&shard| Ok(self.check_shard(shard)))?;
+            parts.into_iter().for_each(|part| whole.append(part));
         }
-        whole.warnings.extend(listed_bytes.and_then(|bytes| self.check_total_size(bytes)));
-        Ok(whole)
+        let differs = whole.listed_bytes.and_then(|bytes| self.check_total_size(bytes));
+        differs.into_iter().for_each(|warning| whole.warnings.push(warning));
+        let Part { faults, warnings, sound, .. } = whole;
+        Ok(Check {
+            faults: faults.first,
+            more_faults: faults.more,
+            warnings: warnings.first,
+            more_warnings: warnings.more,
+            shards: sound,
+            tensors: self.len(),
+            ..Check::default()
+        })
     }
 
     fn check_shard(&self, number: u32) -> Part {
         let pool = self.pool();
         let shard = match pool.check_present(number).and_then(|()| pool.shard(number)) {
             Ok(shard) => shard,
-            Err(error) => return Part { faults: error.into_each(), ..Part::default() },
+            Err(error) => return Part { faults: error.into_each().into(), ..Part::default() },
         };
         let header = shard.header();
-        let mut part = Part { sound: true, listed_bytes: Some(0), ..Part::default() };
+        let mut part = Part { sound: 1, listed_bytes: Some(0), ..Part::default() };
         for tensor in pool.index.tensors_of(number) {
-            match pool.info_in(&shard, tensor) {
-                Ok(info) => {
-                    part.listed_bytes = part.listed_bytes.and_then(|sum| sum.checked_add(info.len_bytes()));
-                }
-                Err(error) => {
-                    part.faults.push(error);
+            match pool.bytes_in(&shard, tensor) {
+                Some(bytes) => part.listed_bytes = part.listed_bytes.and_then(|sum| sum.checked_add(bytes)),
+                None => {
+                    part.faults.push_with(|| pool.not_in(&shard, tensor));
                     part.listed_bytes = None;
                 }
             }
         }
-        part.warnings.extend(header.warnings().iter().map(|warning| warning.clone().file(&shard.path)));
+        shard.warnings().for_each(|warning| part.warnings.push(warning));
         // What makes whole tensors of pieces has looked at each.
         if pool.pieces.is_empty() {
-            part.warnings.extend(self.unlisted(&shard));
+            header.iter().for_each(|entry| self.unlisted(&shard, &entry, &mut part.warnings));
         }
         // Headers of many shards are kept, mappings need not be.
         pool.release(number);
         part
     }
 
-    /// Warns of the tensors of a shard that the index does not place in it.
-    fn unlisted(&self, shard: &Shard) -> Vec<Warning> {
+    /// Warns of a tensor of a shard that the index does not place in it.
+    fn unlisted(&self, shard: &Shard, entry: &HeaderEntry<'_>, warnings: &mut Kept<Warning>) {
         let index = self.index();
-        let warn = |entry: HeaderEntry<'_>| {
-            let listed = index.find(entry.name).and_then(|tensor| index.shard_of(tensor));
-            let elsewhere = match listed {
-                Some(number) if number == shard.number => return None,
-                Some(number) => index.shards().get(number as usize),
-                None => None,
-            };
-            let message = match elsewhere {
+        let listed = index.find(entry.name).and_then(|tensor| index.shard_of(tensor));
+        if listed == Some(shard.number) {
+            return;
+        }
+        warnings.push_with(|| {
+            let message = match listed.and_then(|number| index.shards().get(number as usize)) {
                 Some(other) => {
                     format!(
                         "the index places this tensor in {}; the copy here is never loaded",
@@ -118,9 +172,8 @@ impl ShardedModel {
                 }
                 None => "the index does not list this tensor; it is never loaded".to_owned(),
             };
-            Some(Warning::new("UnlistedTensor", message).file(&shard.path).tensor(entry.name))
-        };
-        shard.header().iter().filter_map(warn).collect()
+            Warning::new("UnlistedTensor", message).file(&shard.path).tensor(entry.name)
+        });
     }
 
     /// `total_size` is advisory: nothing is computed from it, but it tells of an index that is not of these
@@ -137,12 +190,23 @@ impl ShardedModel {
     }
 }
 
-/// What was found of one shard.
+/// What was found of shards.
 #[derive(Default)]
 struct Part {
-    faults: Vec<Error>,
-    warnings: Vec<Warning>,
-    sound: bool,
+    faults: Kept<Error>,
+    warnings: Kept<Warning>,
+    /// How many were opened and found right.
+    sound: usize,
     /// Bytes of the tensors that the index places here; `None` if one of them is not known.
     listed_bytes: Option<u64>,
+}
+
+impl Part {
+    fn append(&mut self, next: Self) {
+        self.faults.append(next.faults);
+        self.warnings.append(next.warnings);
+        self.sound += next.sound;
+        let bytes = self.listed_bytes.zip(next.listed_bytes);
+        self.listed_bytes = bytes.and_then(|(sum, bytes)| u64::checked_add(sum, bytes));
+    }
 }
