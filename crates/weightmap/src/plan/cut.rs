@@ -121,6 +121,12 @@ impl Sharding {
         match (shard.unit, &shard.blocks, shard.pad_multiple) {
             (Some(0), ..) => return zero("PlanUneven", "unit"),
             (_, Some(Blocks::Count(0)), _) => return zero("PlanBlocks", "blocks"),
+            (_, Some(Blocks::Sizes(sizes)), _) if sizes.is_empty() => {
+                return Err(Flaw::new(
+                    "PlanBlocks",
+                    "expected a number or a list of `blocks`, found none in the list",
+                ));
+            }
             (.., Some(0)) => return zero("PlanPad", "pad_multiple"),
             (_, Some(_), Some(_)) => {
                 let message = "expected `blocks` or `pad_multiple`, found both; blocks are not padded";

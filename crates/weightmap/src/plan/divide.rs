@@ -24,6 +24,9 @@ use crate::names::NameTable;
 /// How many pieces and ranks the cuts of a plan may look at: some seconds' work.
 const MOST_WORK: u64 = 1 << 24;
 
+/// How many dimensions a tensor may have: what is kept of each, for each rank, is more than its length in a header justifies.
+const MOST_DIMS: usize = 64;
+
 /// What is known while tensors are divided.
 struct Divider<'a> {
     plan: &'a Plan,
@@ -195,6 +198,13 @@ impl<'a> Divider<'a> {
         number: u32,
         tensor: &Tensor<'_>,
     ) -> Result<u32, (usize, Flaw)> {
+        if tensor.shape.len() > MOST_DIMS {
+            let found = tensor.shape.len();
+            let message = format!(
+                "expected at most {MOST_DIMS} dimensions, as NumPy and PyTorch have them, found {found}"
+            );
+            return Err((0, Flaw::new("PlanTooLarge", message)));
+        }
         let shape = self.shapes.of(tensor.shape);
         let cut = self.cut((hit.rule, shape, NONE), |divider| match &rule.treatment {
             Treatment::Cut(steps) => divider.cut_dims(hit.rule, steps, tensor.shape),

@@ -144,6 +144,7 @@ fn each_fault_of_a_rule_by_itself_has_its_kind() {
         (sharded(tp().unit(0)), "PlanUneven"),
         (sharded(tp().blocks(0)), "PlanBlocks"),
         (sharded(tp().blocks([u64::MAX, 1])), "PlanBlocks"),
+        (sharded(tp().blocks([]).replicas([]).split(Split::Ids(Vec::new()))), "PlanBlocks"),
         (sharded(tp().replicas(0)), "PlanReplicas"),
         (sharded(tp().replicas(3)), "PlanReplicas"),
         (sharded(tp().replicas(u64::MAX)), "PlanReplicas"),
@@ -298,4 +299,12 @@ fn what_no_rule_matches_is_a_fault_or_whole() {
     assert_eq!(kinds(divided(plan(Unmatched::Error), &[("u", &[1])])), ["PlanUnmatched"]);
     let partition = divided(plan(Unmatched::Replicate), &[("u", &[3])]).unwrap();
     assert!((0..4).all(|rank| partition.rank(rank).next().is_some_and(|planned| planned.local_shape == [3])));
+}
+
+#[test]
+fn a_tensor_of_more_dimensions_than_anybody_has_is_a_fault() {
+    let plan = || sharded(tp());
+    let ones = |dims: usize| [vec![4], vec![1; dims - 1]].concat();
+    assert!(divided(plan(), &[("t", &ones(64))]).is_ok());
+    assert_eq!(kinds(divided(plan(), &[("t", &ones(65))])), ["PlanTooLarge"]);
 }
