@@ -52,7 +52,10 @@
 //! - [`LoadOptions`] say how: by which [`ReadMode`], how many workers, within how much memory.
 //! - [`Tensor`] and [`TensorView`] give bytes, and typed slices that are checked for dtype and alignment.
 //! - [`LoadReport`] is the account of a load.
-//! - [`check`] compares a whole checkpoint with itself.
+//! - [`check`] compares a whole checkpoint with itself, and [`check_content`] its bytes with what is known of them.
+//! - [`Digests`] say what the bytes are to be: made of a checkpoint that is right ([`digest`](ShardedModel::digest)), and
+//!   compared with what is loaded ([`LoadOptions::verify`]). [`Blob`] is a file in the hub's cache, which is named by its digest.
+//! - [`Scan`] counts what is odd about values: NaN, infinities, tensors of nothing but zeros.
 //! - [`Index`] and [`Header`] are the parsers, which know no files.
 //!
 //! # Features
@@ -61,6 +64,7 @@
 //!   crate `io-uring` does not know the architecture.
 
 mod dtype;
+mod scan;
 mod identity;
 mod error;
 mod warning;
@@ -76,11 +80,15 @@ pub mod plan;
 pub mod collective;
 mod rank;
 
+mod process;
 mod file;
+mod signature;
 mod header;
+mod digests;
 mod options;
 mod shard_name;
 mod index;
+mod missing;
 mod pieces;
 mod layout;
 
@@ -93,6 +101,7 @@ mod storage;
 mod shard;
 mod descriptors;
 mod threads;
+mod blob;
 
 mod tensor_info;
 mod element;
@@ -106,21 +115,28 @@ mod report;
 mod gate;
 mod meter;
 mod read;
+mod inspect;
 mod load;
 mod stream;
 mod node;
 mod forecast;
 
 mod model;
+mod content;
 mod check;
 
-pub use check::{Check, check};
+#[cfg(fuzzing)]
+pub mod fuzzing;
+
+pub use blob::Blob;
+pub use check::{Check, Content, check, check_content};
 pub use collective::Collective;
+pub use digests::Digests;
 pub use dtype::Dtype;
 pub use element::Element;
 pub use error::{
-    Error, HeaderError, IndexError, IndexFault, MissingShard, PieceFault, PiecesError, PlanError, PlanFault,
-    Result, ShardNameError, SliceError, UnknownName,
+    DigestsError, Error, HeaderError, IndexError, IndexFault, MissingShard, PieceFault, PiecesError,
+    PlanError, PlanFault, Result, ShardNameError, SliceError, UnknownName,
 };
 pub use forecast::Forecast;
 pub use header::{Header, HeaderEntry};
@@ -134,6 +150,7 @@ pub use options::OpenOptions;
 pub use plan::{Parallel, Partition, Plan, PlannedPart, PlannedTensor, RankTotal};
 pub use rank::Rank;
 pub use report::{LoadReport, ShardRow, Stages, WorkerRow};
+pub use scan::Scan;
 pub use select::Selection;
 pub use shard_name::ShardName;
 pub use stream::TensorStream;

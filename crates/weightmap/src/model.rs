@@ -14,6 +14,7 @@ use crate::header::Header;
 use crate::index::Index;
 use crate::layout::{Layout, Origin};
 use crate::load::LoadOptions;
+use crate::missing::Missing;
 use crate::node::{NodeShare, Together, load_together, prefetch_together};
 use crate::options::OpenOptions;
 use crate::pieces::{Member, Offsets, gather};
@@ -39,14 +40,13 @@ use crate::warning::Warning;
 /// it short while a [`TensorView`] or a mapped [`Tensor`](crate::Tensor) is alive. Replacing a file by
 /// renaming another over it does bytes that are mapped no harm; a load that has to open the file again gives
 /// [`Error::ShardChanged`]. What the library does about the rest:
-/// - its own reads raise no signal: pages are brought in by calls that give an error. Where the system lacks these (Linux before
-///   5.14, and other systems) `Mapped` touches pages just after the file was seen to have its size, which leaves a moment;
+/// - its own reads raise no signal: pages are brought in by calls that give an error, and nothing but the caller touches them;
 /// - a load ends by showing that no file has changed since it was checked, or fails with [`Error::ShardChanged`];
 /// - [`ReadMode::Buffered`](crate::ReadMode::Buffered) gives tensors in memory of their own, which no later change can reach.
 ///
 /// What it cannot do: a writer that puts the old time of modification back is not seen. When a file is cut
-/// while a mapped tensor is alive, touching the part that is gone ends the process with a signal (`SIGBUS`).
-/// Use `Buffered` where that cannot be ruled out.
+/// while a mapped tensor is alive, touching the part that is gone ends the process with a signal (`SIGBUS`), be it through
+/// `bytes`, `as_slice`, `to_vec` or `as_bools`. Use `Buffered` where that cannot be ruled out.
 #[derive(Clone)]
 pub struct ShardedModel {
     pool: Arc<Pool>,
@@ -300,7 +300,7 @@ impl OpenOptions {
         let mut pool = match origin {
             Origin::Indexed { path, index, missing } => {
                 let descriptors = Descriptors::new();
-                let mut pool = Pool::new(dir, index, missing, self.max_header_bytes, descriptors);
+                let mut pool = Pool::new(dir, index, missing, self.header_rules(), descriptors);
                 pool.index_path = Some(path);
                 pool
             }
@@ -325,8 +325,7 @@ impl OpenOptions {
         });
         let index = Index::from_tensors(tensors)
             .map_err(|fault| Error::Index { path: directory.clone(), fault: Box::new(fault) })?;
-        let missing = vec![None; names.len()];
-        let pool = Pool::new(directory, index, missing, self.max_header_bytes, descriptors);
+        let pool = Pool::new(directory, index, Missing::default(), self.header_rules(), descriptors);
         opened.into_iter().for_each(|shard| pool.adopt(shard));
         Ok(pool)
     }
@@ -345,8 +344,7 @@ impl OpenOptions {
             .map_err(|fault| Error::Pieces { path: directory.clone(), fault: Box::new(fault) })?;
         let index = Index::placed(names.iter().cloned(), gathered.names, gathered.shard_of)
             .map_err(|fault| Error::Index { path: directory.clone(), fault: Box::new(fault) })?;
-        let missing = vec![None; names.len()];
-        let mut pool = Pool::new(directory, index, missing, self.max_header_bytes, descriptors);
+        let mut pool = Pool::new(directory, index, Missing::default(), self.header_rules(), descriptors);
         pool.pieces = gathered.pieces;
         opened.into_iter().for_each(|(shard, _)| pool.adopt(shard));
         Ok(pool)
@@ -363,9 +361,9 @@ impl OpenOptions {
         let numbered: Vec<(u32, &ShardName)> = (0..).zip(names).collect();
         each(&numbered, most_workers(available_cores()), |&(number, name)| {
             let path = name.path_in(directory);
-            let limit = self.max_header_bytes;
+            let rules = self.header_rules();
             let (shard, file) =
-                descriptors.spare(|| Shard::open(number, name.clone(), path.clone(), limit))?;
+                descriptors.spare(|| Shard::open(number, name.clone(), path.clone(), rules))?;
             descriptors.keep(number, Access::Cached, file);
             Ok(then(shard))
         })
