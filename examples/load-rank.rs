@@ -16,8 +16,8 @@ use std::{env, iter};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use weightmap::{LoadReport, Plan, Rank, ShardedModel};
-use weightmap_cli::{PlanArgs, status};
+use weightmap::{LoadOptions, LoadReport, Plan, Rank, ShardedModel};
+use weightmap_cli::{PlanArgs, VerifyArgs, status};
 use weightmap_testkit::Llama;
 
 /// Load what one process of a job needs of a checkpoint; without a launcher, start as many processes as the plan has ranks
@@ -35,6 +35,9 @@ struct Args {
     /// The rank, counted from 0 [default: what the launcher says]
     #[arg(long)]
     rank: Option<usize>,
+    /// What it is compared with.
+    #[command(flatten)]
+    verify: VerifyArgs,
     /// Say on stderr by which variables the rank is known
     #[arg(long)]
     explain: bool,
@@ -73,7 +76,8 @@ fn run(mut args: Args) -> Result<()> {
     if args.explain {
         eprintln!("{}", rank.explain());
     }
-    let loaded = model.select().plan(&plan, &rank)?.load()?;
+    let options = args.verify.apply(&model, LoadOptions::default())?;
+    let loaded = model.select().plan(&plan, &rank)?.load_with(&options)?;
     let told =
         if args.json { json(&rank, &plan, loaded.report()) } else { line(&rank, &plan, loaded.report()) };
     // In one piece, since other ranks may write to the same place.

@@ -20,6 +20,8 @@ fn main() -> anyhow::Result<()> {
     let name = arguments.next().unwrap_or_else(first);
     let tensor = model.view(&name)?;
     println!("{name}: {} {:?} in {}", tensor.dtype(), tensor.shape(), tensor.info().shard);
+    // They lie in the file: should somebody cut it in this very moment, a signal ends the program. What is loaded with
+    // `ReadMode::Buffered` is in memory of its own.
     println!("its first bytes: {:02x?}", tensor.bytes().iter().take(8).collect::<Vec<_>>());
     Ok(())
 }

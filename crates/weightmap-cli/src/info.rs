@@ -31,6 +31,8 @@ struct Info {
     path: String,
     /// The index file, if there is one.
     index: Option<String>,
+    /// The file of digests beside it, if there is one.
+    digests: Option<String>,
     tensors: u64,
     /// Bytes of the listed tensors.
     tensor_bytes: u64,
@@ -85,9 +87,15 @@ impl Info {
         let mut files = files.collect::<Result<Vec<_>, _>>()?;
         files.sort_by(|one, other| one.name.cmp(&other.name));
         let dtypes = dtypes(model)?;
+        let mut warnings: Vec<_> = model.warnings().iter().map(Finding::from).collect();
+        let digests = model.digests().unwrap_or_else(|error| {
+            warnings.push(Finding::from(&error));
+            None
+        });
         Ok(Self {
             path: args.path.to_string_lossy().into_owned(),
             index: model.index_path().map(|path| path.to_string_lossy().into_owned()),
+            digests: digests.and_then(|digests| Some(digests.path()?.to_string_lossy().into_owned())),
             tensors: model.len() as u64,
             tensor_bytes: total(dtypes.iter().map(|row| row.bytes)),
             file_bytes: total(files.iter().filter_map(|row| row.bytes)),
@@ -95,16 +103,17 @@ impl Info {
             files,
             dtypes,
             metadata: model.index().metadata().map(serde_json::from_str).transpose()?,
-            warnings: model.warnings().iter().map(Finding::from).collect(),
+            warnings,
         })
     }
 
     fn show(&self, page: &mut Page<'_>) -> std::io::Result<()> {
-        let index = self.index.as_deref().unwrap_or("none");
+        let [index, digests] = [&self.index, &self.digests].map(|file| file.as_deref().unwrap_or("none"));
         let files = count(self.files.len() as u64, "file");
         let headers = bytes(self.header_bytes);
         page.prose(&format!("path     {}", self.path.escape_debug()), 9)?;
         page.prose(&format!("index    {}", index.escape_debug()), 9)?;
+        page.prose(&format!("digests  {}", digests.escape_debug()), 9)?;
         page.prose(&format!("tensors  {} in {files}", self.tensors), 9)?;
         page.prose(
             &format!("bytes    {}, {} of tensors", bytes(self.file_bytes), bytes(self.tensor_bytes)),

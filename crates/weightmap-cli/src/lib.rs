@@ -6,18 +6,22 @@
 //! subcommand with a demo in front, and `load-rank` choose a plan as it does; what it exports is for that, and can change
 //! at any time.
 
-mod digest;
 mod finding;
 mod open;
 mod part;
 mod plan_args;
 mod progress;
+mod read;
 mod render;
 mod select;
 mod size;
 mod slice;
+mod sums;
+mod text;
+mod verify;
 
 pub mod check;
+pub mod digest;
 pub mod info;
 pub mod load;
 pub mod ls;
@@ -27,8 +31,10 @@ pub mod prefetch;
 pub use open::{FormatArgs, OpenArgs};
 pub use part::PartArgs;
 pub use plan_args::{ChosenPlan, Cut, PlanArgs};
+pub use read::ReadArgs;
 pub use select::SelectArgs;
 pub use slice::Slice;
+pub use verify::VerifyArgs;
 
 use std::iter;
 use std::process::ExitCode;
@@ -74,6 +80,7 @@ fn hint(error: &Error) -> Option<&'static str> {
         | Error::TensorNotInShard { .. } => {
             Some("`weightmap check` lists all that is wrong with the checkpoint")
         }
+        Error::ContentDiffers { .. } => Some("`weightmap check --content` lists all that differs"),
         Error::UnknownTensors { unknown, .. } if unknown.iter().any(|unknown| unknown.name.contains('*')) => {
             Some(
                 "patterns are for `--select` and `--exclude`; `--slice`, and each line of `--names`, names one tensor",

@@ -1,20 +1,19 @@
 //! `weightmap load`: a subset of a checkpoint, loaded, and what it cost.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde::Serialize;
 use weightmap::{LoadOptions, LoadReport, ReadMode, Selection, ShardedModel, Tensor};
 
-use crate::digest::Digests;
 use crate::open::OpenArgs;
 use crate::part::PartArgs;
 use crate::progress::with_progress;
+use crate::read::ReadArgs;
 use crate::render;
-use crate::size;
+use crate::sums::Sums;
+use crate::verify::VerifyArgs;
 
 /// Load tensors in parallel and report what it cost
 #[derive(Debug, Clone, clap::Args)]
@@ -35,17 +34,12 @@ pub struct Options {
     /// How the checkpoint is opened.
     #[command(flatten)]
     pub open: OpenArgs,
-    /// How bytes are read
-    #[arg(long, default_value = ReadMode::default().name(), value_parser = modes())]
-    pub mode: ReadMode,
-    /// Threads that read, at most [default: one for each core, of disks 16 at most; 16 where requests take long, as
-    /// over a network; at least 4 where reads wait for a device]
-    #[arg(long, value_name = "N")]
-    pub workers: Option<NonZeroUsize>,
-    /// The most memory that the load may hold at once, in bytes or with a unit: 8G and 8GiB are the same, 8GB is
-    /// a little less; pages of mapped files are not in it [default: what the control groups of the process allow]
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    pub memory_limit: Option<u64>,
+    /// How bytes are read.
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// What they are compared with.
+    #[command(flatten)]
+    pub verify: VerifyArgs,
     /// Take each tensor as it is done and let go of it, instead of holding all of them until the last: for what is
     /// more than the memory
     #[arg(long)]
@@ -61,8 +55,7 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub repeat: Option<NonZeroUsize>,
     /// Tell the SHA-256 of each loaded tensor's bytes, computed after the first run and outside its time, or with
-    /// --stream as each comes and within it; no later change of the files can reach the bytes that are hashed with
-    /// --mode buffered or direct
+    /// --stream as each comes and within it; what lies in mapped files is read once more for it, by position
     #[arg(long)]
     pub digest: bool,
     /// Print one JSON document
@@ -79,12 +72,7 @@ pub struct Options {
 struct Document {
     path: String,
     runs: Vec<LoadReport>,
-    digests: Digests,
-}
-
-fn modes() -> impl clap::builder::TypedValueParser<Value = ReadMode> {
-    let names = ReadMode::ALL.iter().map(|mode| mode.name());
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<ReadMode>())
+    digests: Sums,
 }
 
 /// Loads the selected tensors as often as asked for, and shows what each run cost. With `progress` a bar
@@ -97,7 +85,7 @@ pub fn run(path: &Path, options: &Options, progress: bool) -> Result<()> {
     let wanted = options.part.read(!options.json)?;
     let runs = options.repeat.map_or(1, NonZeroUsize::get);
     let path_text = path.to_string_lossy().into_owned();
-    let mut document = Document { path: path_text, runs: Vec::new(), digests: Digests::default() };
+    let mut document = Document { path: path_text, runs: Vec::new(), digests: Sums::default() };
     for number in 1..=runs {
         let cold = options.make_cold(path, number)?;
         if options.cold_then_warm && !options.cold && number > 1 {
@@ -142,36 +130,34 @@ impl Options {
         model: &ShardedModel,
         selection: &Selection,
         progress: bool,
-        mut digests: Option<&mut Digests>,
+        mut digests: Option<&mut Sums>,
     ) -> Result<LoadReport> {
+        let mut all_are_there = true;
         let mut take = |tensor: &Tensor| {
             if let Some(digests) = &mut digests {
-                digests.add(tensor);
+                all_are_there &= digests.add(tensor);
             }
         };
+        let options = self.verify.apply(model, self.read.options().drop_behind(self.drop_behind))?;
         let report = if self.stream {
-            with_progress(progress, self.options(), |options| stream(selection, options, take))?
+            with_progress(progress, options.clone(), |options| stream(selection, options, &mut take))?
         } else {
             let loaded =
-                with_progress(progress, self.options(), |options| Ok(selection.load_with(options)?))?;
+                with_progress(progress, options.clone(), |options| Ok(selection.load_with(options)?))?;
             loaded.tensors().iter().for_each(&mut take);
             loaded.report().clone()
         };
-        if digests.is_some() {
-            show_unchanged(model, selection)?;
+        if let Some(digests) = digests
+            && !all_are_there
+        {
+            // What lies in mappings is read once more, to memory of its own.
+            let options = options.mode(ReadMode::Buffered);
+            let add = |tensor: &Tensor| {
+                digests.add(tensor);
+            };
+            stream(selection, &options, add)?;
         }
         Ok(report)
-    }
-
-    fn options(&self) -> LoadOptions {
-        let mut options = LoadOptions::default().mode(self.mode).drop_behind(self.drop_behind);
-        if let Some(workers) = self.workers {
-            options = options.workers(workers.get());
-        }
-        if let Some(bytes) = self.memory_limit {
-            options = options.memory_limit(bytes);
-        }
-        options
     }
 }
 
@@ -184,30 +170,6 @@ fn stream(selection: &Selection, options: &LoadOptions, mut take: impl FnMut(&Te
     tensors.report().cloned().context("the stream ended without a report")
 }
 
-/// Fails if a shard is not the file any more that tensors were loaded from: what lies in its mapping can have
-/// changed since. A load shows that, and it need not be of all of them.
-fn show_unchanged(model: &ShardedModel, selection: &Selection) -> Result<()> {
-    let mut shortest = BTreeMap::new();
-    for info in selection.infos()? {
-        // What is put together has a name that the checkpoint may not know.
-        let parts: Vec<_> = match info.parts.is_empty() {
-            true => vec![(info.shard.to_string(), (info.len_bytes(), info.name))],
-            false => info
-                .parts
-                .into_iter()
-                .map(|part| (part.shard.to_string(), (part.bytes, part.tensor)))
-                .collect(),
-        };
-        for (shard, tensor) in parts {
-            let kept = shortest.entry(shard).or_insert_with(|| tensor.clone());
-            *kept = std::mem::take(kept).min(tensor);
-        }
-    }
-    let names = shortest.into_values().map(|(_, name)| name);
-    model.select().allow_empty().names(names)?.load()?;
-    Ok(())
-}
-
 fn show_run(heading: &str, cold: Option<&str>, report: &LoadReport, gap: bool) -> Result<()> {
     let warm = report.extent_pages > 0 && report.resident_before == Some(report.extent_pages);
     let state = cold.or(warm.then_some("warm")).map_or_else(String::new, |state| format!(", {state}"));
@@ -218,7 +180,7 @@ fn show_run(heading: &str, cold: Option<&str>, report: &LoadReport, gap: bool) -
     })
 }
 
-fn show_digests(digests: &Digests) -> Result<()> {
+fn show_digests(digests: &Sums) -> Result<()> {
     if digests.is_empty() {
         return Ok(());
     }
@@ -226,29 +188,4 @@ fn show_digests(digests: &Digests) -> Result<()> {
         page.line("")?;
         digests.lines().try_for_each(|line| page.line(&line))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use weightmap_testkit::{Checkpoint, ShardBuilder};
-
-    use super::*;
-
-    #[test]
-    fn a_file_that_was_written_to_after_the_load_is_told_of_by_whichever_shard() {
-        let shard = |name| ShardBuilder::new().pattern(name, "U8", &[10]);
-        let [first, second] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
-        let files =
-            Checkpoint::new().shard(first, shard("a").zeros("empty", "F32", &[0])).shard(second, shard("b"));
-        let files = files.temp();
-        let model = ShardedModel::open(files.path()).unwrap();
-        let all = model.select().all();
-        all.load().unwrap();
-        show_unchanged(&model, &all).unwrap();
-        std::fs::File::options().append(true).open(files.file(first)).unwrap().write_all(b"x").unwrap();
-        let error = show_unchanged(&model, &all).unwrap_err();
-        assert!(error.to_string().contains("changed since it was checked"), "{error}");
-    }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{ArgAction, Parser, Subcommand};
 use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
-use weightmap_cli::{check, info, load, ls, plan, prefetch, status};
+use weightmap_cli::{check, digest, info, load, ls, plan, prefetch, status};
 
 /// Inspect, check and load sharded safetensors checkpoints.
 #[derive(Debug, Parser)]
@@ -23,6 +23,7 @@ enum Command {
     Info(info::Args),
     Ls(ls::Args),
     Check(check::Args),
+    Digest(digest::Args),
     Plan(plan::Args),
     Load(load::Args),
     Prefetch(prefetch::Args),
@@ -34,9 +35,10 @@ fn main() -> ExitCode {
     match command {
         Command::Info(args) => status(info::run(&args)),
         Command::Ls(args) => status(ls::run(&args)),
-        Command::Check(args) => check::run(&args),
         Command::Plan(args) => status(plan::run(&args)),
         // Lines of the log would tear the bar.
+        Command::Check(args) => check::run(&args, verbose == 0),
+        Command::Digest(args) => status(digest::run(&args, verbose == 0)),
         Command::Load(args) => status(load::run(&args.path, &args.options, verbose == 0)),
         Command::Prefetch(args) => status(prefetch::run(&args, verbose == 0)),
     }

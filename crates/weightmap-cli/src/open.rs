@@ -16,6 +16,10 @@ pub struct FormatArgs {
     /// The longest index that is read, in bytes [default: 268435456]
     #[arg(long, value_name = "BYTES")]
     pub max_index_bytes: Option<u64>,
+    /// Accept bytes after a shard's last tensor, which are passed over, and metadata values that are no strings, kept as
+    /// text; each with a warning. All else that is wrong stays an error
+    #[arg(long)]
+    pub lenient: bool,
 }
 
 /// How a checkpoint is opened.
@@ -31,7 +35,7 @@ pub struct OpenArgs {
 
 impl FormatArgs {
     pub(crate) fn options(&self) -> OpenOptions {
-        let mut options = ShardedModel::options();
+        let mut options = ShardedModel::options().lenient(self.lenient);
         if let Some(variant) = &self.variant {
             options = options.variant(variant);
         }

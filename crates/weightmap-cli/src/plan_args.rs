@@ -7,6 +7,8 @@ use anyhow::{Context as _, Result};
 use clap::ArgGroup;
 use weightmap::{Error, Parallel, Plan, PlanError, Rank, ShardedModel};
 
+use crate::text;
+
 /// What each rank has of a model: a plan that is written, or one of those that are ready.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(group = ArgGroup::new("a_plan").multiple(true)
@@ -128,8 +130,11 @@ impl ChosenPlan {
         let plan = match &self.what {
             Chosen::Plan(plan) => Plan::clone(plan),
             Chosen::OfFamily(parallel, config) => {
-                let beside = || model.directory().join("config.json");
-                of_family(parallel, &config.clone().unwrap_or_else(beside))?
+                let beside = model.directory().join("config.json");
+                match config {
+                    Some(config) => of_family(parallel, config, text::named(config))?,
+                    None => of_family(parallel, &beside, text::beside(&beside))?,
+                }
             }
         };
         if let Some(world) = self.world {
@@ -140,17 +145,12 @@ impl ChosenPlan {
 }
 
 fn written(file: &Path) -> Result<Plan> {
-    let text = if file == Path::new("-") {
-        io::read_to_string(io::stdin()).context("--plan -: cannot read the standard input")?
-    } else {
-        std::fs::read_to_string(file).with_context(|| format!("--plan: cannot read {}", file.display()))?
-    };
-    // Some editors begin a file with a byte order mark.
-    Ok(Plan::from_json(text.trim_start_matches('\u{feff}')).map_err(|fault| of_file(file, fault))?)
+    let text = text::named(file).with_context(|| format!("--plan: cannot read {}", file.display()))?;
+    Ok(Plan::from_json(&text).map_err(|fault| of_file(file, fault))?)
 }
 
-fn of_family(parallel: &Parallel, config: &Path) -> Result<Plan> {
-    let text = std::fs::read_to_string(config).with_context(|| {
+fn of_family(parallel: &Parallel, config: &Path, text: io::Result<String>) -> Result<Plan> {
+    let text = text.with_context(|| {
         format!(
             "--tp, --pp, --ep and --dp go by the model's config.json, and {} cannot be read; give another one by --config, \
              a plan by --plan, or cut any model by --fsdp",

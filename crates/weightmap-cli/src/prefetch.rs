@@ -12,6 +12,7 @@ use crate::open::OpenArgs;
 use crate::part::PartArgs;
 use crate::progress::with_progress;
 use crate::render;
+use crate::verify::VerifyArgs;
 
 /// Bring what tensors need into the page cache, and report what it cost
 ///
@@ -41,6 +42,9 @@ pub struct Args {
     /// over a network; at least 4 where reads wait for a device]
     #[arg(long, value_name = "N")]
     pub workers: Option<NonZeroUsize>,
+    /// What it is compared with.
+    #[command(flatten)]
+    pub verify: VerifyArgs,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
@@ -65,6 +69,7 @@ pub fn run(args: &Args, progress: bool) -> Result<()> {
     if let Some(workers) = args.workers {
         options = options.workers(workers.get());
     }
+    let options = args.verify.apply(&model, options)?;
     if !args.node.is_empty()
         && let Some((plan, rank)) = wanted.by_plan(&model)?
     {

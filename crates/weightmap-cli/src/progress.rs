@@ -1,4 +1,4 @@
-//! How far a load is, told while it runs.
+//! How far reading is, told while it runs.
 
 use std::time::Duration;
 
@@ -12,17 +12,29 @@ pub(crate) fn with_progress<T>(
     options: LoadOptions,
     load: impl FnOnce(&LoadOptions) -> Result<T>,
 ) -> Result<T> {
+    with_bar(shown, |bar| load(&options.progress(move |done, of| bar.tell(done, of))))
+}
+
+/// Runs something that tells a bar how far it is.
+pub(crate) fn with_bar<T>(shown: bool, run: impl FnOnce(Bar) -> Result<T>) -> Result<T> {
     let bar = if shown { bar()? } else { ProgressBar::hidden() };
-    let drawn = bar.clone();
-    let loaded = load(&options.progress(move |done, of| {
-        // To set the length draws the bar, for which no worker should wait but the first.
-        if drawn.length() != Some(of) {
-            drawn.set_length(of);
-        }
-        drawn.set_position(done);
-    }));
+    let result = run(Bar(bar.clone()));
     bar.finish_and_clear();
-    loaded
+    result
+}
+
+/// A bar that is drawn if it is shown.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    /// So many bytes are done of so many.
+    pub(crate) fn tell(&self, done: u64, of: u64) {
+        // To set the length draws the bar, for which no worker should wait but the first.
+        if self.0.length() != Some(of) {
+            self.0.set_length(of);
+        }
+        self.0.set_position(done);
+    }
 }
 
 /// A bar on stderr, hidden where that is no terminal. A thread of its own draws it, outside the time of the

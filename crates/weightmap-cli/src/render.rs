@@ -252,6 +252,15 @@ fn write_escaped<W: ?Sized + Write>(
     out.write_all(rest.as_bytes())
 }
 
+/// Bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
 /// A count of bytes in binary units: `999 B`, `1.50 GiB`.
 pub(crate) fn bytes(count: u64) -> String {
     BinaryBytes(count).to_string()

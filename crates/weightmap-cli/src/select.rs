@@ -1,12 +1,12 @@
 //! The arguments that say which tensors are wanted.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use weightmap::{Selection, ShardedModel};
 
 use crate::slice::Slice;
+use crate::text;
 
 /// Which tensors are wanted: the union of all that is given, names first, then globs, then regular
 /// expressions, less what is excluded, then slices. All tensors where nothing is given but what is excluded.
@@ -105,12 +105,6 @@ impl Wanted<'_> {
 }
 
 fn read_names(file: &Path) -> Result<Vec<String>> {
-    let text = if file == Path::new("-") {
-        io::read_to_string(io::stdin()).context("--names -: cannot read the standard input")?
-    } else {
-        std::fs::read_to_string(file).with_context(|| format!("--names: cannot read {}", file.display()))?
-    };
-    // Some editors begin a file with a byte order mark.
-    let text = text.trim_start_matches('\u{feff}');
+    let text = text::named(file).with_context(|| format!("--names: cannot read {}", file.display()))?;
     Ok(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect())
 }

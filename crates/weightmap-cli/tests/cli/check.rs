@@ -12,7 +12,13 @@ fn a_sound_checkpoint_has_status_0() {
         "sound, 0 warnings; 21 tensors listed, 4 headers read, no data compared\n"
     );
     let json = weightmap(args!["check", model.path(), "--json"]).json();
-    assert_eq!(json, serde_json::json!({"faults": [], "warnings": []}));
+    assert_eq!(
+        json,
+        serde_json::json!({
+            "faults": [], "more_faults": 0, "warnings": [], "more_warnings": 0,
+            "compared_tensors": 0, "compared_files": 0
+        })
+    );
 }
 
 #[test]
@@ -66,5 +72,35 @@ fn a_path_where_nothing_is_has_status_2() {
         let arguments = args!["check", &nothing].into_iter().chain(json.map(std::ffi::OsStr::new));
         let stderr = weightmap(arguments).failure(2);
         assert!(stderr.starts_with("error: ") && stderr.contains("gone"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_lenient_check_warns_of_what_it_accepts_and_has_status_0() {
+    let model = Llama::tiny().checkpoint().temp();
+    damage::append(model.file("model-00002-of-00004.safetensors"), "x");
+    let strict = weightmap(args!["check", model.path()]);
+    assert_eq!(strict.status, 1);
+    assert!(strict.stdout.contains("--lenient"), "{}", strict.stdout);
+    let run = weightmap(args!["check", model.path(), "--lenient"]);
+    assert_eq!(run.status, 0);
+    assert!(run.stdout.starts_with("warning [TrailingBytesIgnored] "), "{}", run.stdout);
+    assert!(run.stdout.contains("sound, 1 warning; "), "{}", run.stdout);
+    assert!(run.stderr.contains("WARN") && run.stderr.contains("TrailingBytesIgnored"), "{}", run.stderr);
+}
+
+#[test]
+fn a_lenient_load_shows_its_warnings_as_text_and_as_json() {
+    let model = Llama::tiny().checkpoint().temp();
+    damage::append(model.file("model-00002-of-00004.safetensors"), "x");
+    assert_eq!(weightmap(args!["load", model.path()]).status, 1);
+    let run = weightmap(args!["load", model.path(), "--lenient"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(run.stdout.contains("\nwarning [TrailingBytesIgnored] "), "{}", run.stdout);
+    let run = weightmap(args!["load", model.path(), "--lenient", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(json["runs"][0]["warnings"][0]["kind"], "TrailingBytesIgnored");
+    for command in ["ls", "info", "prefetch"] {
+        assert_eq!(weightmap(args![command, model.path(), "--lenient"]).status, 0, "{command}");
     }
 }

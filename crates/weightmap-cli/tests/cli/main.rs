@@ -2,6 +2,9 @@
 #![expect(clippy::expect_used, reason = "what fails here ends the test")]
 
 mod check;
+mod digest;
+#[cfg(target_os = "linux")]
+mod faults;
 mod info;
 mod load;
 mod ls;

@@ -6,17 +6,22 @@ use weightmap_testkit::{Checkpoint, Llama, ShardBuilder, TempModel};
 
 use crate::{args, weightmap};
 
-const COMMANDS: [&str; 6] = ["info", "ls", "check", "plan", "load", "prefetch"];
+const COMMANDS: [&str; 7] = ["info", "ls", "check", "digest", "plan", "load", "prefetch"];
 
 /// What a subcommand needs beside the path.
 fn needed(command: &str) -> &'static [&'static str] {
-    if command == "plan" { &["--balanced", "2"] } else { &[] }
+    match command {
+        "plan" => &["--balanced", "2"],
+        // It is run more than once.
+        "digest" => &["--force"],
+        _ => &[],
+    }
 }
 
 #[test]
 fn an_error_is_told_on_stderr_and_stdout_stays_empty() {
     let empty = TempModel::empty();
-    for command in ["info", "ls", "plan", "load", "prefetch"] {
+    for command in ["info", "ls", "digest", "plan", "load", "prefetch"] {
         for json in [None, Some("--json")] {
             let arguments = args![command, empty.path()]
                 .into_iter()
@@ -45,6 +50,24 @@ fn a_reader_that_is_gone_ends_the_program_quietly() {
         let output = child.unwrap().wait_with_output().unwrap();
         assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{command}");
     }
+}
+
+/// A file that is opened gets the number of a standard stream that is not there; what is printed must not go to it.
+#[cfg(unix)]
+#[test]
+fn a_program_that_was_started_without_standard_streams_does_its_work() {
+    let model = Llama::tiny().checkpoint().temp();
+    for command in COMMANDS {
+        for closed in ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"] {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("exec \"$0\" \"$@\" {closed}"), env!("CARGO_BIN_EXE_weightmap")]);
+            let output = shell.args(args![command, model.path()]).args(needed(command)).output().unwrap();
+            assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]), "{command} {closed}");
+            assert_eq!(output.stdout.is_empty(), closed.contains(" >&-") || closed.starts_with('>'));
+        }
+    }
+    let check = Command::new(env!("CARGO_BIN_EXE_weightmap")).args(args!["check", model.path()]).output();
+    assert_eq!(check.unwrap().status.code(), Some(0), "the files are as they were");
 }
 
 #[cfg(target_os = "linux")]
