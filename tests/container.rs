@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use weightmap::{LoadOptions, ReadMode};
 use weightmap_testkit::{Checkpoint, Oracle, ShardBuilder};
 
-use crate::support::{alone, assert_says, in_mode, is_alone, on_disk, open};
+use crate::support::{MODEL, alone, assert_says, in_mode, is_alone, model_path, on_disk, open};
 
 const MIB: u64 = 1 << 20;
 
@@ -15,9 +15,6 @@ const MIB: u64 = 1 << 20;
 const ALLOWED: u64 = 128 * MIB;
 const TENSORS: u64 = 32;
 const TENSOR: u64 = 8 * MIB;
-
-/// Where the child finds the model.
-const MODEL: &str = "WEIGHTMAP_TESTS_MODEL";
 
 /// A control group, which is removed at the end.
 struct Group(PathBuf);
@@ -66,10 +63,6 @@ fn in_small_group<F: FnOnce()>(name: &str, body: F) {
     open(dir.path()).evict().unwrap();
     let (group_path, model) = (group.0.display(), dir.path().display());
     alone(&format!("echo $$ > '{group_path}/cgroup.procs' && export {MODEL}='{model}'"), body);
-}
-
-fn model_path() -> PathBuf {
-    std::env::var_os(MODEL).unwrap().into()
 }
 
 /// Streams all tensors; gives the most memory that was held at once.

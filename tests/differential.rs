@@ -223,6 +223,16 @@ proptest! {
     }
 
     #[test]
+    fn a_token_that_is_lost_doubled_moved_or_another_makes_no_other_difference(
+        file in files(),
+        change in crate::support::tokens::changes(),
+    ) {
+        let (header, data) = file[8..].split_at(header_len(&file));
+        let header = change.of(std::str::from_utf8(header).unwrap());
+        let _ = compare(&ShardBuilder::new().raw_header(header).data(data).build());
+    }
+
+    #[test]
     fn another_number_makes_no_other_difference(mut file in files(), place: prop::sample::Index, digit in b'0'..=b'9') {
         let digits: Vec<_> = (8..8 + header_len(&file)).filter(|&place| file[place].is_ascii_digit()).collect();
         if !digits.is_empty() {

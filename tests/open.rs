@@ -11,7 +11,7 @@ use crate::support::{
     within_a_minute,
 };
 
-const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 fn names(model: &ShardedModel) -> Vec<&str> {
     model.names().collect()
@@ -80,7 +80,7 @@ fn a_single_file_may_have_any_name() {
 
 /// A repository in the cache of the hub, whose snapshot is links to blobs; gives the snapshot too.
 #[cfg(unix)]
-fn hub_cache(revisions: &[&str]) -> (TempModel, Vec<PathBuf>) {
+pub(crate) fn hub_cache(revisions: &[&str]) -> (TempModel, Vec<PathBuf>) {
     let cache = TempModel::empty();
     let snapshot = |revision: &&str| {
         let snapshot = cache.file("snapshots").join(revision);

@@ -1,5 +1,13 @@
 //! A load in a process that has threads, a directory and limits of its own.
 
+#[cfg(unix)]
+mod fork;
+#[cfg(target_os = "linux")]
+mod limits;
+mod stress;
+#[cfg(unix)]
+mod surroundings;
+
 use std::sync::OnceLock;
 
 use rayon::prelude::*;

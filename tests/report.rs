@@ -308,6 +308,7 @@ fn as_json_it_has_the_names_that_are_promised() {
         "workers",
         "mode",
         "reason",
+        "warnings",
     ] {
         assert!(json.get(name).is_some(), "no {name} in {json}");
     }

@@ -2,15 +2,16 @@
 
 pub(crate) mod plan_cases;
 pub(crate) mod planned;
+pub(crate) mod tokens;
 
 use std::any::type_name;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use weightmap::{Error, LoadOptions, Loaded, ReadMode, ShardedModel, Tensor};
-use weightmap_testkit::{Checkpoint, Oracle, ShardBuilder};
+use weightmap_testkit::{Checkpoint, Oracle, ShardBuilder, TempModel};
 
 /// The two shards of [`two_shards`].
 pub(crate) const FIRST: &str = "model-00001-of-00002.safetensors";
@@ -126,4 +127,21 @@ pub(crate) fn alone<F: FnOnce()>(limits: &str, body: F) {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     let passed = output.status.success() && stdout.contains("1 passed");
     assert!(passed, "{}\n{stdout}\n{stderr}", output.status);
+}
+
+/// Where a process finds the model that was made for it.
+pub(crate) const MODEL: &str = "WEIGHTMAP_TESTS_MODEL";
+
+/// The model that was made for this process by [`alone_with`].
+pub(crate) fn model_path() -> PathBuf {
+    std::env::var_os(MODEL).expect("a process that has a model").into()
+}
+
+/// As [`alone`], with a model that is made by a process without the limits: see [`model_path`].
+pub(crate) fn alone_with<F: FnOnce()>(files: impl FnOnce() -> TempModel, limits: &str, body: F) {
+    if is_alone() {
+        return body();
+    }
+    let files = files();
+    alone(&format!("export {MODEL}='{}'\n{limits}", files.path().display()), body);
 }

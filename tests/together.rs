@@ -1,6 +1,7 @@
 //! Ranks of a node that load together: what each of them would load by itself, read once.
 
 mod failures;
+mod verified;
 
 use std::ops::Range;
 use std::path::Path;

@@ -26,7 +26,7 @@ pub(crate) fn mappings(path: &Path) -> usize {
 }
 
 /// What 64 threads get that ask at the same time.
-fn race<T: Send>(ask: impl Fn() -> T + Sync) -> Vec<T> {
+pub(crate) fn race<T: Send>(ask: impl Fn() -> T + Sync) -> Vec<T> {
     let start = Barrier::new(64);
     let ask = || {
         start.wait();
