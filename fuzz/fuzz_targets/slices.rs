@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|case: targets::slices::Case| targets::slices::run(&case));
