@@ -1,5 +1,6 @@
 //! Calls of cargo, from the root of the workspace, each shown before it runs.
 
+use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,6 +29,33 @@ pub(crate) fn cargo_in(environment: &[(&str, String)], arguments: &str) -> Resul
     run(command(arguments).envs(variables), &shown(&[], arguments))
 }
 
+/// Runs the cargo of the nightly toolchain, with these variables added to its environment.
+pub(crate) fn nightly(variables: &[(&str, &str)], arguments: &str) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.arg("+nightly").args(arguments.split_whitespace()).current_dir(root());
+    // The proxy of rustup asks these first, which the cargo that runs this has set.
+    command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").envs(variables.iter().copied());
+    run(&mut command, &shown(variables, &format!("+nightly {arguments}")))
+}
+
+/// Whether there is a nightly toolchain.
+pub(crate) fn has_toolchain() -> bool {
+    sysroot().is_some()
+}
+
+/// Whether the nightly toolchain has this file.
+pub(crate) fn toolchain_has(file: &str) -> bool {
+    sysroot().is_some_and(|sysroot| sysroot.join(file).is_file())
+}
+
+/// Where the nightly toolchain is.
+fn sysroot() -> Option<PathBuf> {
+    let mut command = Command::new("rustc");
+    command.args(["+nightly", "--print", "sysroot"]).env_remove("RUSTUP_TOOLCHAIN");
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(PathBuf::from(String::from_utf8(output.stdout).ok()?.trim()))
+}
+
 fn run(command: &mut Command, shown: &str) -> Result<()> {
     println!("$ {shown}");
     let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
@@ -49,9 +77,15 @@ pub(crate) fn has_subcommand(name: &str) -> bool {
     command(&format!("{name} --version")).output().is_ok_and(|output| output.status.success())
 }
 
+/// Whether a program of this name, or path, is there.
+pub(crate) fn is_on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
 fn command(arguments: &str) -> Command {
     // The cargo that runs this program, which is not always the first one in PATH.
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let program = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.args(arguments.split_whitespace()).current_dir(root());
     command
@@ -88,5 +122,11 @@ mod tests {
     fn a_subcommand_that_is_absent_is_not_had() {
         assert!(has_subcommand("tree"));
         assert!(!has_subcommand("no-such-subcommand-at-all"));
+    }
+
+    #[test]
+    fn cargo_is_on_the_path_and_nonsense_is_not() {
+        assert!(is_on_path("cargo"));
+        assert!(!is_on_path("no-such-program-at-all"));
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::command::{cargo_in, root};
+use crate::command::{cargo_in, is_on_path, root};
 
 /// The crate, and the settings by which cargo runs its programs in several processes.
 const CRATE: &str =
@@ -128,20 +128,9 @@ fn llvm_has_libclang() -> bool {
     files.is_some_and(|files| files.flatten().any(|file| is_it(&file.file_name().to_string_lossy())))
 }
 
-fn is_on_path(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cargo_is_on_the_path_and_nonsense_is_not() {
-        assert!(is_on_path("cargo"));
-        assert!(!is_on_path("no-such-program-at-all"));
-    }
 
     #[test]
     fn a_program_that_is_missing_is_named() {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 
 use crate::command::{cargo, cargo_with, has_subcommand};
-use crate::{mpi, tidy};
+use crate::{fuzz, mpi, tidy};
 
 /// Runs every step in order, quick ones first, and stops at the first that fails.
 pub(crate) fn run() -> Result<()> {
@@ -23,6 +23,7 @@ pub(crate) fn run() -> Result<()> {
     })?;
     step("example", || cargo("run --release --example load-subset"))?;
     step("example of ranks", || cargo("run --release --example load-rank"))?;
+    step("fuzzing", fuzz::run_if_there)?;
     step("mpi", mpi::run_if_there)?;
     step("dependencies", dependencies)?;
     println!("all passed in {:.1} s", start.elapsed().as_secs_f64());
