@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use weightmap::{Intervals, LoadOptions, Loaded, ReadMode, Selection, ShardedModel, TensorInfo};
 
 use crate::competitor::Competitor;
@@ -18,6 +18,22 @@ pub fn competitors<'a>(checkpoint: &'a Path, wanted: &'a Wanted, modes: &[&str])
     let competitor = |mode: ReadMode| {
         let competitor =
             Competitor::new(format!("weightmap, {mode}"), move || load(checkpoint, wanted, mode));
+        if mode == ReadMode::Direct { competitor.past_cache() } else { competitor }
+    };
+    modes.map(competitor).collect()
+}
+
+/// A competitor for each of these ways of reading, which compares what it loads with the digests beside the checkpoint. Reading
+/// these is in its time.
+pub fn verified<'a>(checkpoint: &'a Path, wanted: &'a Wanted, modes: &[&str]) -> Vec<Competitor<'a>> {
+    let modes = modes.iter().filter_map(|name| name.parse::<ReadMode>().ok());
+    let competitor = |mode: ReadMode| {
+        let verified = move || {
+            let model = ShardedModel::open(checkpoint)?;
+            let digests = model.digests()?.context("there are no digests beside the checkpoint")?;
+            load_of(&model, wanted, &LoadOptions::default().mode(mode).verify(digests))
+        };
+        let competitor = Competitor::new(format!("weightmap, {mode}, verified"), verified);
         if mode == ReadMode::Direct { competitor.past_cache() } else { competitor }
     };
     modes.map(competitor).collect()
@@ -41,8 +57,11 @@ pub fn into_memory<'a>(checkpoint: &'a Path, wanted: &'a Wanted) -> Competitor<'
 }
 
 fn load(checkpoint: &Path, wanted: &Wanted, mode: ReadMode) -> Result<(u64, Loaded)> {
-    let selection = select(&ShardedModel::open(checkpoint)?, wanted)?;
-    let loaded = selection.load_with(&LoadOptions::default().mode(mode))?;
+    load_of(&ShardedModel::open(checkpoint)?, wanted, &LoadOptions::default().mode(mode))
+}
+
+fn load_of(model: &ShardedModel, wanted: &Wanted, options: &LoadOptions) -> Result<(u64, Loaded)> {
+    let loaded = select(model, wanted)?.load_with(options)?;
     Ok((loaded.tensors().iter().map(|tensor| tensor.bytes().len() as u64).sum(), loaded))
 }
 
