@@ -322,7 +322,7 @@ fn where_nothing_is_known_of_the_bytes_that_is_a_warning_whether_values_are_look
 }
 
 #[test]
-fn a_shard_that_the_digests_do_not_know_is_one_fault_and_counts_as_not_compared() {
+fn a_shard_that_the_digests_do_not_know_is_one_fault_and_its_tensors_are_missed_where_they_were() {
     let files = checkpoint();
     let (_, digests) = digested(&files);
     let renamed = files.file("other-00002-of-00002.safetensors");
@@ -332,8 +332,9 @@ fn a_shard_that_the_digests_do_not_know_is_one_fault_and_counts_as_not_compared(
     fs::write(&index, text).unwrap();
     let content = Content::default().digests(digests);
     let found = check_content(files.path(), &ShardedModel::options(), &content).unwrap();
-    let faults: Vec<_> = found.faults.iter().map(|fault| (fault.kind(), fault.path().unwrap())).collect();
-    assert_eq!(faults, [("NotDigested", renamed.as_path()); 1]);
+    let faults: Vec<_> = found.faults.iter().map(|fault| (fault.kind(), fault.path())).collect();
+    let missed = ("DigestedNotThere", None);
+    assert_eq!(faults, [("NotDigested", Some(renamed.as_path())), missed, missed]);
     assert_eq!(found.compared_tensors, 3);
 }
 
