@@ -130,7 +130,9 @@ fn check_items(requests: &[Request], items: &[(u64, &Region)], [.., request_byte
             next = dest.end;
             // A cut is where one of the item's chunks begins, unless a gap is left out there.
             let is_cut = |at: u64| portions_end(own(), at);
-            assert!(!at_chunks || !is_cut(source.start) || (source.start - start).is_multiple_of(chunk_bytes));
+            assert!(
+                !at_chunks || !is_cut(source.start) || (source.start - start).is_multiple_of(chunk_bytes)
+            );
             assert_eq!(region.rank(source.start - start)..region.rank(source.end - start), *dest);
         }
         assert_eq!(next, region.len_bytes());
