@@ -50,17 +50,7 @@ impl Check {
 /// descriptors to open it: then what is to be checked cannot be seen. All that is wrong with a checkpoint is
 /// a fault, and so is a shard among others that cannot be opened.
 pub fn check(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Check> {
-    let path = path.as_ref();
-    std::fs::metadata(path).map_err(|error| Error::io(path, "open", error))?;
-    match options.clone().allow_missing(true).open(path) {
-        Ok(model) => model.check(),
-        Err(error) if error.is_of_the_process() => Err(error),
-        Err(error) => {
-            let count = error.count();
-            let faults = error.into_each();
-            Ok(Check { more_faults: count.saturating_sub(faults.len()), faults, ..Check::default() })
-        }
-    }
+    Ok(check_structure(path.as_ref(), options)?.0)
 }
 
 /// As [`check`], and then reads all data: compares it with what is known of it, and looks at its values if that is
@@ -73,15 +63,26 @@ pub fn check(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Check> {
 /// # Errors
 /// Those of [`check`], and [`Error::Digests`] where there are digests that cannot be read.
 pub fn check_content(path: impl AsRef<Path>, options: &OpenOptions, content: &Content) -> Result<Check> {
-    let mut found = check(&path, options)?;
-    // Without a model there is no content, and the faults say why.
-    match options.clone().allow_missing(true).open(path) {
-        Ok(model) => content.check(&model, &mut found)?,
-        Err(error) if error.is_of_the_process() => return Err(error),
-        Err(error) if found.is_sound() => found.add(error.into_each().into(), Kept::default()),
-        Err(_) => {}
+    let (mut found, model) = check_structure(path.as_ref(), options)?;
+    if let Some(model) = model {
+        content.check(&model, &mut found)?;
     }
     Ok(found)
+}
+
+/// What was found without reading data, and the model, if it opens.
+fn check_structure(path: &Path, options: &OpenOptions) -> Result<(Check, Option<ShardedModel>)> {
+    std::fs::metadata(path).map_err(|error| Error::io(path, "open", error))?;
+    match options.clone().allow_missing(true).open(path) {
+        Ok(model) => Ok((model.check()?, Some(model))),
+        Err(error) if error.is_of_the_process() => Err(error),
+        Err(error) => {
+            let count = error.count();
+            let faults = error.into_each();
+            let more_faults = count.saturating_sub(faults.len());
+            Ok((Check { faults, more_faults, ..Check::default() }, None))
+        }
+    }
 }
 
 impl Check {

@@ -12,7 +12,9 @@ use crate::dtype::Dtype;
 use crate::error::{DigestsError, Error, Result};
 use crate::file::{open_regular, read_range, verify_unchanged};
 use crate::header::{Header, HeaderEntry, LENGTH_BYTES};
-pub(crate) use tree::{CHUNK_BYTES, Value, chunk, chunk_count, chunks_of, digest, digest_of, join, value};
+pub(crate) use tree::{
+    CHUNK_BYTES, Value, chunk, chunk_count, chunks_of, digest, digest_of, hex, join, value,
+};
 
 /// What the file says that it is.
 const FORMAT: &str = "weightmap digests 1";

@@ -12,6 +12,7 @@ mod digests;
 mod header;
 mod index;
 mod kept;
+mod lack;
 mod missing;
 mod phrase;
 mod pieces;
@@ -535,25 +536,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it says something of the process and nothing of the file: it lacks permission, memory, threads
-    /// or descriptors.
-    pub(crate) fn is_of_the_process(&self) -> bool {
-        let lacks = |error: &io::Error| {
-            matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::OutOfMemory)
-        };
-        matches!(self, Self::MemoryLimit { .. } | Self::Threads { .. })
-            || self.is_out_of_descriptors()
-            || matches!(self, Self::Io { error, .. } if lacks(error))
-    }
-
-    /// Whether the process has no descriptor left, or the system.
-    pub(crate) fn is_out_of_descriptors(&self) -> bool {
-        #[cfg(unix)]
-        return matches!(self, Self::Io { error, .. } if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)));
-        #[cfg(not(unix))]
-        return false;
-    }
-
     pub(crate) fn plan(path: Option<&Path>, fault: PlanError) -> Self {
         Self::Plan { path: path.map(Path::to_owned), fault: Box::new(fault) }
     }
@@ -583,19 +565,6 @@ mod tests {
 
     fn io(kind: io::ErrorKind) -> Error {
         Error::io(Path::new("x.safetensors"), "read 8 bytes", kind.into())
-    }
-
-    #[test]
-    fn what_the_process_lacks_is_told_from_what_a_file_lacks() {
-        assert!(io(io::ErrorKind::PermissionDenied).is_of_the_process());
-        assert!(io(io::ErrorKind::OutOfMemory).is_of_the_process());
-        assert!(!io(io::ErrorKind::NotFound).is_of_the_process());
-        assert!(!io(io::ErrorKind::UnexpectedEof).is_of_the_process());
-        #[cfg(unix)]
-        {
-            let error = Error::io(Path::new("x"), "open", io::Error::from_raw_os_error(libc::EMFILE));
-            assert!(error.is_of_the_process() && error.is_out_of_descriptors());
-        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub(crate) use auto::{Facts, Purpose, choose};
 pub(crate) use direct::Direct;
-pub(crate) use fill::Fill;
+pub(crate) use fill::{Fill, overlap};
 pub(crate) use worker::Worker;
 
 use crate::error::Result;

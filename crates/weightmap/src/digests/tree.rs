@@ -47,6 +47,11 @@ pub(crate) fn digest(bytes: &[u8]) -> Value {
     *blake3::hash(bytes).as_bytes()
 }
 
+/// A value in hexadecimal digits.
+pub(crate) fn hex(value: &Value) -> String {
+    blake3::Hash::from_bytes(*value).to_hex().to_string()
+}
+
 /// The digest of bytes that follow each other.
 pub(crate) fn digest_of<const N: usize>(parts: [&[u8]; N]) -> Value {
     let mut hasher = Hasher::new();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{CHUNK_BYTES, Digests, FORMAT, HEADER_KEY, Parts, join, key};
+use super::{CHUNK_BYTES, Digests, FORMAT, HEADER_KEY, Parts, hex, join, key};
 use crate::error::{Error, Result};
 
 /// The content of the file.
@@ -26,8 +26,7 @@ fn content(parts: &Parts) -> (Json, Vec<u8>) {
     metadata.insert("hash".to_owned(), "BLAKE3".into());
     metadata.insert("chunk_bytes".to_owned(), CHUNK_BYTES.to_string().into());
     for (shard, value) in &parts.headers {
-        let hex = blake3::Hash::from_bytes(*value).to_hex().to_string();
-        metadata.insert(format!("{HEADER_KEY}{shard}"), hex.into());
+        metadata.insert(format!("{HEADER_KEY}{shard}"), hex(value).into());
     }
     let mut entries = Map::new();
     entries.insert("__metadata__".to_owned(), metadata.into());

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Chunk, Inspect};
-use crate::digests::{Digests, Known, Value, value};
+use crate::digests::{Digests, Known, Value, hex, value};
 use crate::error::{Error, Result};
 use crate::extent::length;
 use crate::shard::Shard;
@@ -61,7 +61,6 @@ pub(crate) fn differs(
     expected: &Value,
     found: &Value,
 ) -> Error {
-    let hex = |value: &Value| blake3::Hash::from_bytes(*value).to_hex().to_string();
     Error::ContentDiffers {
         path: shard.path.clone(),
         tensor: tensor.map(str::to_owned),

@@ -12,6 +12,7 @@ use super::schedule::{Receipt, Window, runs};
 use crate::error::{Error, Result};
 use crate::inspect::Hand;
 use crate::memory::memory_len;
+use crate::read::overlap;
 use crate::read::source::{Source as _, read_exact_at};
 use crate::shard::Shard;
 use crate::storage::Storage;
@@ -186,7 +187,7 @@ impl Hand for Read<'_> {
 
     fn lay_over(&mut self, range: &Range<u64>, bytes: &mut [u8]) {
         for run in self.runs {
-            let common = range.start.max(run.start)..range.end.min(run.end);
+            let common = overlap(range, run);
             if common.is_empty() {
                 continue;
             }

@@ -126,7 +126,8 @@ pub(super) fn stretches<'a>(
     })
 }
 
-pub(super) fn overlap(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
+/// What two ranges share; it ends before it begins where that is nothing.
+pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     one.start.max(other.start)..one.end.min(other.end)
 }
 
